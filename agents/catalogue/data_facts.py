@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +14,7 @@ from agents.catalogue.recipes import Recipe, recipe_for
 from agents.policies.validation import check_types
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
+from alma_env.data.image_files import EMNIST_SPLITS
 from alma_env.errors import did_you_mean
 from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
@@ -97,7 +98,21 @@ class DataFacts:
             name = next((text for text in ("Text", "52 novels") if length <= SIZES[text].tokens), "custom text")
         if name not in SIZES:
             raise ValueError(f"data={name!r}: only the sizes of {', '.join(SIZES)} are known without loading the data")
-        return SIZES[name]
+        sizes = SIZES[name]
+        split = str(self.protocol.get("data", "")).partition("-")[2]
+        if name == "EMNIST" and split in EMNIST_SPLITS:
+            train, test, classes = EMNIST_SPLITS[split]
+            return replace(sizes, train=train, test=test, classes=classes)
+        return self._of_text(sizes) if self.is_text else sizes
+
+    def _of_text(self, sizes: Sizes) -> Sizes:
+        """Return the sizes of a text with this vocabulary, in sequences of this length: the tokens stay."""
+        tokens = self.protocol.get("sequence_length", sizes.tokens)
+        train, valid, test = (
+            max(round(number * sizes.tokens / tokens), 1) for number in (sizes.train, sizes.valid, sizes.test)
+        )
+        vocabulary = self.protocol.get("vocabulary", sizes.vocabulary)
+        return replace(sizes, train=train, valid=valid, test=test, vocabulary=vocabulary, tokens=tokens)
 
 
 def without_wrappers(env: gym.Env[Any, Any]) -> AlmaEnv:

@@ -33,13 +33,13 @@ class PlannedStage:
         tick: tick of the stage, 1..B.
         mega_batches: number of mega-batches that it trains on.
         growth_steps: number of growth steps up to this stage, its own included.
-        grows: whether there is a growth step directly before it.
+        steps: number of growth steps directly before it.
     """
 
     tick: int
     mega_batches: int
     growth_steps: int = 0
-    grows: bool = False
+    steps: int = 0
 
 
 @cache  # progress displays call this at every tick
@@ -60,7 +60,7 @@ def planned_stages(ticks: int, wait: int, *, replay: bool = False, growth: str =
     for tick in [*range(wait, ticks, wait), ticks]:
         steps = steps_at(Progress(tick, ticks, pending=tick - last, stages=len(stages)))
         total += steps
-        stages.append(PlannedStage(tick, tick if replay else tick - last, total, steps > 0))
+        stages.append(PlannedStage(tick, tick if replay else tick - last, total, steps))
         last = tick
     return tuple(stages)
 
@@ -109,16 +109,19 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
     epochs, updates, batch = (agent.stage[name] for name in ("epochs", "updates", "batch_size"))
     steps = total = 0
     training = growth = other = 0.0
+    newest = members
     for stage in stages:
+        if stage.steps and agent.method in _GROW_BY_MEMBERS:
+            newest = members * stage.steps  # a stage trains all members that were added directly before it
         examples = stage.mega_batches * (per_tick - valid)
         processed = examples * epochs if updates is None else updates * batch
         steps += updates if updates is not None else epochs * math.ceil(examples / batch)
         total += processed
         macs = _macs(agent, facts, stage.growth_steps)
         validated = sizes.valid if facts.is_text else stage.mega_batches * valid
-        training += 6 * members * macs * processed
+        training += 6 * newest * macs * processed
         growth += _growth_flops(agent, facts, stage, examples, validated)
-        other += 2 * members * macs * (validated * epochs + sizes.test)
+        other += 2 * newest * macs * (validated * epochs + sizes.test)
     return Effort(
         stages, steps, total, training + growth, growth, other, _parameters(agent, facts, stages[-1].growth_steps)
     )
@@ -242,13 +245,14 @@ def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> floa
 def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, examples: int, valid: int) -> float:
     """Return the FLOPs of the growth steps before a stage.
 
-    gMoE evaluates the validation part once. Firefly passes the training examples twice through the over-grown network,
-    forward and backward.
+    gMoE evaluates the validation part once for each of them, unless it splits at random. Firefly passes the training
+    examples twice through the over-grown network, forward and backward.
     """
-    if not stage.grows or agent.method not in ("gmoe", "ff"):
+    if not stage.steps or agent.method not in ("gmoe", "ff") or agent.record.get("split_by") == "random":
         return 0.0
     if agent.method == "gmoe":
-        return 2 * valid * _macs(agent, facts, stage.growth_steps - 1)
+        before = range(stage.growth_steps - stage.steps, stage.growth_steps)
+        return 2 * valid * sum(_macs(agent, facts, steps) for steps in before)
     width = _width(agent) * math.sqrt(1 + agent.record["growth_rate"] * (stage.growth_steps - 1))
     wide: float = width + agent.record["candidates"]
     return 2 * 6 * examples * (9 * wide**2 * 1_872 + 27 * wide * 1_024 + 10 * wide)

@@ -53,6 +53,12 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
         TypeError: the function does not return an `AnytimeAgent`.
     """
     path, name, function = _function(reference)
+    _, digest = _module(path)
+    if file_digest(path) != digest:
+        raise ValueError(
+            f"agent {reference}: {path.name} has changed since this process imported it, so the run would have the old "
+            "code and the record of the new one; restore the file, or start the command again"
+        )
     signature = inspect.signature(function)
     parameters = signature.parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -78,10 +84,11 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
             f"agent {reference}: {name} returned a {type(agent).__name__}: must be an AnytimeAgent; "
             "give agents.AnytimeAgent your learner and a policy, or call agents.make"
         )
-    code = {"file": path.name, "function": name, "digest": file_digest(path)}
-    policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
+    code = {"file": path.name, "function": name, "digest": digest}
+    described = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
+    policy = agent.config.get("policy") or described  # `agents.make` records None for a lambda
     plain = {name: value for name, value in given.items() if name != "policy"}
-    agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
+    agent.config = {"id": path.stem, **plain, **agent.config, "policy": policy, "seed": seed, "code": code}
     require_plain(agent.config)
     if missing := [name for name in _LEARNER if not hasattr(agent.learner, name)]:
         raise TypeError(
@@ -111,15 +118,15 @@ def _function(reference: str) -> tuple[Path, str, Callable[..., Any]]:
     path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise ValueError(f"agent {reference}: there is no file {path}; `alma new agent {file}` writes one")
-    function = getattr(_module(path), name, None)
+    function = getattr(_module(path)[0], name, None)
     if not callable(function):
         raise ValueError(f"agent {reference}: {file} has no function {name!r}; write `def {name}(env): …`")
     return path, name, function
 
 
 @functools.cache
-def _module(path: Path) -> Any:
-    """Import a file once per process; it may import other modules of its folder."""
+def _module(path: Path) -> tuple[Any, str]:
+    """Import a file once per process; return its module and its digest. It may import other modules of its folder."""
     name = f"own_{path.stem}"
     if name in sys.modules:
         raise ValueError(f"{path}: another file of this name is in use; rename one of the two")
@@ -131,12 +138,26 @@ def _module(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     _files.add(str(path))
+    digest = file_digest(path)
     try:
         spec.loader.exec_module(module)
+        _require_own_modules(path.parent)
     except BaseException:
         del sys.modules[name]
         raise
-    return module
+    return module, digest
+
+
+def _require_own_modules(folder: Path) -> None:
+    """Raise ValueError if Python took a module of this folder from the folder of another file of the user."""
+    others = {Path(file).parent for file in _files} - {folder}
+    for own in folder.iterdir():
+        file = getattr(sys.modules.get(own.stem), "__file__", None)
+        if file is None:
+            continue
+        found = Path(file).resolve()
+        if (found.parent.parent if found.name == "__init__.py" else found.parent) in others:
+            raise ValueError(f"{own}: {found} has the same name and is in use; rename one of the two")
 
 
 def place_of(error: BaseException) -> str | None:

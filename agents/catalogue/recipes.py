@@ -11,6 +11,7 @@ from typing import Literal
 
 from agents.training.settings import StageSettings
 from alma_env.data.datasets import TEXT
+from alma_env.data.image_files import EMNIST_SPLITS
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ RECIPES: dict[str, Recipe] = {
 DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
 
 
+_EMNIST = {f"EMNIST-{split}" for split in EMNIST_SPLITS}
+
+
 def recipe_for(data_name: str) -> Recipe:
     """Return the recipe of a data set; all splits of EMNIST (``EMNIST-byclass`` etc.) share one."""
-    return RECIPES.get(data_name.split("-")[0], DEFAULT_RECIPE)
+    return RECIPES.get("EMNIST" if data_name in _EMNIST else data_name, DEFAULT_RECIPE)

@@ -275,8 +275,10 @@ def _require_recipe(recorded: Sequence[recordings.Recording], stream: str, learn
             )
 
 
-# Keywords of the decision environment that are no keywords of the stream or the agent.
+# Keywords of the decision environment and of `train_policy` that are no keywords of the stream or the agent.
 _DECISIONS = (
+    "episodes_at_once",
+    "render_mode",
     "reward",
     "learner",
     "width",

@@ -98,10 +98,15 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
 
 
 def _best(name: str, width: int | None, own: Sequence[SeedGroup]) -> list[dict[str, Any]]:
-    """Return a CSV row for each stream length 1..B with the best waiting time, None before the first training."""
+    """Return a CSV row for each stream length 1..B with the best waiting time, None before the first training.
+
+    The means are over the seeds that all waiting times share, or over the own seeds of each if they share none.
+    """
     ordered = sorted(own, key=lambda group: group.wait or 0)
+    shared = set.intersection(*(set(group.runs) for group in ordered))
+    runs = [[run for seed, run in group.runs.items() if seed in shared or not shared] for group in ordered]
     cers: NDArray[np.float64] = np.array(
-        [np.mean([run.columns.errors.cumsum() for run in group.runs.values()], axis=0) for group in ordered]
+        [np.mean([run.columns.errors.cumsum() for run in of_wait], axis=0) for of_wait in runs]
     )  # (waits, B + 1)
     first = ordered[0].wait or 0
     rows = []
@@ -115,7 +120,7 @@ def _best(name: str, width: int | None, own: Sequence[SeedGroup]) -> list[dict[s
                 "ticks": ticks,
                 "best_wait": None if ticks < first else best.wait,
                 "cer": float(cers[place, ticks]),
-                "seeds": len(best.runs),
+                "seeds": len(runs[place]),
             }
         )
     return rows

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.analysis.waiting_comparison import WaitingComparison
+from agents.analysis.waiting_comparison import ComparedSchedule, WaitingComparison
 from agents.figures import style
 
 
 def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str = "CER") -> Path:
     """Draw the cost against the waiting time in one panel per comparison; other schedules are horizontal lines.
+
+    Waiting times with and without replay, or with different growth, are different lines.
 
     Bars and bands are 95 % intervals over seeds.
     """
@@ -23,18 +25,22 @@ def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str =
         axes = figure.add_subplot(rows, columns, place + 1)
         fixed = sorted((schedule for schedule in one.schedules if schedule.wait is not None), key=lambda s: s.wait or 0)
         waits = [schedule.wait or 0 for schedule in fixed]
-        axes.errorbar(
-            waits,
-            [schedule.cost.mean for schedule in fixed],
-            [schedule.cost.half or 0 for schedule in fixed],
-            color=style.COLOURS[0],
-            marker="o",
-            markersize=4,
-            capsize=3,
-            label="fixed waiting time",
-        )
+        kinds: dict[str, list[ComparedSchedule]] = {}
+        for schedule in fixed:
+            kinds.setdefault(schedule.name.partition(",")[2], []).append(schedule)
+        for number, (kind, of_kind) in enumerate(sorted(kinds.items())):
+            axes.errorbar(
+                [schedule.wait or 0 for schedule in of_kind],
+                [schedule.cost.mean for schedule in of_kind],
+                [schedule.cost.half or 0 for schedule in of_kind],
+                color=style.COLOURS[number % len(style.COLOURS)],
+                marker=style.MARKERS[number % len(style.MARKERS)],
+                markersize=4,
+                capsize=3,
+                label="fixed waiting time" + f",{kind}" * bool(kind),
+            )
         others = [schedule for schedule in one.schedules if schedule.wait is None]
-        for number, schedule in enumerate(others, 1):
+        for number, schedule in enumerate(others, max(len(kinds), 1)):
             cost, colour = schedule.cost, style.COLOURS[number % len(style.COLOURS)]
             line = style.DASHES[number % len(style.DASHES)]
             axes.axhline(cost.mean, color=colour, linestyle=line, label=f"{schedule.name}: {cost.text('.1f')}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,6 +164,12 @@ def _require_supported(estimator: Any) -> None:
     except ImportError as error:
         raise MissingPackageError(f"the package scikit-learn is missing; {how_to_install('scikit')}") from error
     if _is_forest(estimator):
+        state = estimator.random_state
+        if state is not None and not isinstance(state, Integral):
+            raise TypeError(
+                f"random_state={state!r}: must be a whole number or None, because the record of a run cannot hold its "
+                "state; use random_state=0"
+            )
         return
     if not isinstance(estimator, KNeighborsClassifier):
         raise TypeError(

@@ -35,9 +35,11 @@ class NearestNeighbours(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits (n, classes)."""
-        x = inputs.flatten(1)
+        # From the mean example: far from the origin, rounding would hide the distances between the examples.
+        centre = self.examples.mean(0)
+        x, examples = inputs.flatten(1) - centre, self.examples - centre
         # The squared distance without the squared length of the input, which is the same for all examples.
-        distances = self.examples.square().sum(1) - 2 * (x @ self.examples.T)
+        distances = examples.square().sum(1) - 2 * (x @ examples.T)
         nearest = distances.topk(self.k, largest=False).indices
         votes = F.one_hot(self.labels[nearest], self.classes).sum(1)
         return (votes / self.k).clamp(min=_SMALLEST).log()

@@ -23,7 +23,7 @@ from torch import nn
 
 from agents.policies.choices import window
 from agents.policies.file_checks import DAMAGED, digest_of, require_unchanged
-from agents.policies.next_training import MENUS, Menu
+from agents.policies.next_training import MENUS, WITH_GROWTH, Menu
 from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.validation import check_types
@@ -180,12 +180,14 @@ class LearnedSchedule:
 
     def as_plain_data(self) -> dict[str, Any]:
         """Return the record: digest and prices, but not the path, since the file may move before a run continues."""
-        return {
+        record = {
             "name": "learned-schedule",
             "digest": self.digest,
             "pass_price": self.pass_price,
             "memory_price": self.memory_price,
         }
+        usual = _network(str(self.path), self.digest).menu is WITH_GROWTH
+        return record if self.grows == usual else {**record, "grows": self.grows}
 
     def __call__(self, now: Progress, /) -> Decision:
         """Return the decision for this tick."""

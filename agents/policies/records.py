@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor, nn
 
 from agents.policies.progress import Policy, require_policy
 from alma_env import lazy_names
 
 NO_DESCRIPTION = (
-    "a lambda, a nested function and an object without a stable description cannot be distinguished from other "
-    "policies, so the run folder could be continued with the wrong policy; make the policy a frozen dataclass with "
-    "__call__ or a function at the top level of a module, or run without a folder"
+    "a lambda, a nested function and an object without a stable description, such as one with an array or a network, "
+    "cannot be distinguished from other policies, so the run folder could be continued with the wrong policy; make the "
+    "policy a frozen dataclass with __call__ or a function at the top level of a module, give it as_plain_data with "
+    "everything that it depends on, or run without a folder"
 )
 
 
@@ -64,9 +70,21 @@ def describe(policy: Policy) -> str | None:
     # A subclass that is not itself a dataclass may have more state than the inherited fields.
     if "__dataclass_fields__" in vars(type(policy)):
         text = repr(policy)
-        if type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text):
+        has_text = type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text)
+        if has_text and not _is_abridged(policy):
             return f"{type(policy).__module__}.{text}"
     return None
+
+
+def _is_abridged(value: object) -> bool:
+    """Return whether the text of a value leaves numbers out, as that of a long array or of a network does."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value) if field.repr]
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_is_abridged, value))
+    return isinstance(value, np.ndarray | Tensor | nn.Module)
 
 
 def canonical(record: Any) -> Any:

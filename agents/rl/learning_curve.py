@@ -217,15 +217,20 @@ def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> 
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
-    start = first.width, first.parameters, first.run_config.protocol, first.run_config.agent.stage
     own = {(one.schedule, one.seed) for one in runs}
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
         for one in recorded
         if one.learner == SINGLE
-        and (one.width, one.parameters, one.run_config.protocol, one.run_config.agent.stage) == start
+        and _start_of(one) == _start_of(first)
         and (f"{one.schedule}, growth never", one.seed) not in own
     ]
+
+
+def _start_of(run: Recording) -> tuple[Any, ...]:
+    """Return what the runs of a learner without growth share with those of the single model."""
+    agent = run.run_config.agent
+    return run.width, run.parameters, run.run_config.protocol, agent.stage, bool(agent.record.get("from_scratch"))
 
 
 def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, Array, Array, Array]:
@@ -290,6 +295,17 @@ def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:
     parameters = np.interp(steps, known, [counts[grown == step].mean() for step in known])
     lines = [_line(sizes[grown == step], flops[grown == step]) for step in known]
     return parameters, np.stack([np.interp(steps, known, [line[i] for line in lines]) for i in (0, 1)], -1)
+
+
+def full_pass_of(recordings: Sequence[Recording]) -> float:
+    """Return the FLOPs of a full pass: those of a training on D_1, the mean over the runs, for each mega-batch.
+
+    With patience, later trainings differ in length, and `agents.rl.full_pass` measures D_1, too. If no run trains at
+    tick 1, the line of the trainings without growth stands for it.
+    """
+    on_first = [run.column("flops")[0] for run in recordings if (run.column("tick")[:1] == 1).any()]
+    one = np.mean(on_first) if on_first else costs_of(recordings)[1][0].sum()
+    return float(one) * recordings[0].ticks
 
 
 def _line(sizes: Array, flops: Array) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agents.analysis.schedule_costs import ScheduleCosts
-from agents.rl.learning_curve import costs_of
+from agents.rl.learning_curve import full_pass_of
 from agents.rl.recordings import Recording
 
 
@@ -16,8 +16,7 @@ def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
     Raises:
         ValueError: no run trains, or a schedule has two runs of one seed.
     """
-    _, lines = costs_of(recordings)
-    full_pass = float(lines[0].sum() * recordings[0].ticks)
+    full_pass = full_pass_of(recordings)
     found: dict[str, list[Recording]] = defaultdict(list)
     for one in recordings:
         if one.seed in {other.seed for other in found[one.schedule]}:

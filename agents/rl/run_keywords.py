@@ -28,7 +28,7 @@ def keywords_of(recording: Recording) -> dict[str, Any]:
     usual = resolve(RunSpec(recording.env, recording.learner, width=recording.width), facts).agent
     theirs = {**config.protocol, **config.agent.record, **config.agent.stage}
     names = {**facts.protocol, **usual.record, **usual.stage}
-    fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage"}
+    fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage", "data"}  # below: the split
     keywords = {
         name: theirs[name]
         for name, value in names.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.learning_curve import RIDGE, costs_of, logit, pooled, recorded_groups, ridge
+from agents.rl.learning_curve import RIDGE, costs_of, full_pass_of, logit, pooled, recorded_groups, ridge
 from agents.rl.recordings import Recording
 from agents.rl.training_model import (
     COLD_POOLS,
@@ -84,7 +84,8 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
         quality=widening * quality,
         parameters=parameters,
         flops=flops,
-        replays=any(recording.column("replay").any() for recording in recordings),
+        pass_flops=full_pass_of(recordings),
+        replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
         restarts=any(recording.column("restart").any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
     )

@@ -98,6 +98,7 @@ class TrainingModel:
         quality: standard deviation of the quality, in logits.
         parameters: float64 (growth steps + 1,): parameters by number of growth steps.
         flops: float64 (growth steps + 1, 2): FLOPs of a training by number of growth steps: fixed part, per mega-batch.
+        pass_flops: FLOPs of a full pass, see `agents.rl.learning_curve.full_pass_of`: the unit of the price of FLOPs.
         replays, restarts, grows: whether trainings with replay, restarts and growth were recorded.
     """
 
@@ -116,11 +117,7 @@ class TrainingModel:
     quality: float
     parameters: Array
     flops: Array
+    pass_flops: float
     replays: bool
     restarts: bool
     grows: bool
-
-    @property
-    def pass_flops(self) -> float:
-        """FLOPs of one training on each mega-batch, without growth: the unit of the price of FLOPs."""
-        return float(self.flops[0].sum() * self.ticks)

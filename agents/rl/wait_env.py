@@ -80,8 +80,9 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
     without a seed it draws one. The learner has gathered D_1, and the first action decides about D_1.
 
     ## Episode End
-    *Termination:* after tick B. *Truncation:* if a budget of the stream is exceeded; the reward of this step includes
-    the errors and parameters of all remaining ticks.
+    *Termination:* after tick B, or if a budget of the stream is exceeded; the reward of this step then includes the
+    errors and parameters of all remaining ticks. *Truncation:* never: a library that adds the value of the last
+    observation to the reward of a truncated episode would count these ticks twice.
 
     ## Arguments
     * ``stream``: id of the stream's environment, such as ``"MNIST-ALMA-v0"``; the registered ids set it.
@@ -207,12 +208,13 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         predictor, (arrived, _, terminated, truncated, _) = play_tick(self.alma, carry_out)
         if predictor is not None and not self.ledger[-1].refused:
             self._error = self._error_of(predictor)
-        if not (terminated or truncated):
+        ended = terminated or truncated  # a broken budget ends the decisions: nothing is left to be rewarded
+        if not ended:
             self.agent.gather(arrived)
         info = self._info(rows=len(self.ledger) - answered)
         reward = self.reward(info["vector_reward"])
         self._renderer.show(self._view)
-        return self._observation(), reward, terminated, truncated, info
+        return self._observation(), reward, ended, False, info
 
     @cached_property
     def fixed_waits(self) -> FixedWaits:

@@ -7,7 +7,9 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint
 
+from agents.training.stage import LearnerError
 from alma_env import Ledger, Row, files
 
 
@@ -15,6 +17,7 @@ def write(state: dict[str, Any], file: Path) -> None:
     """Write ``{"env", "agent"}``, the states between two ticks; after an error the file is the one before.
 
     Raises:
+        LearnerError: the state holds objects that `read` would refuse, such as arrays of NumPy.
         OSError: the file cannot be written, for example because the disk is full.
     """
     with files.replacing(file) as partial:
@@ -25,6 +28,12 @@ def write(state: dict[str, Any], file: Path) -> None:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+        if refused := get_unsafe_globals_in_checkpoint(partial):
+            raise LearnerError(
+                f"the state of learner or policy holds {', '.join(sorted(refused))}, and no checkpoint with it could "
+                "be read; let state_dict return tensors, plain numbers and texts, and lists, tuples and dicts of them: "
+                "for an array torch.from_numpy(array), for a number of NumPy its item()"
+            )
 
 
 def read(file: Path) -> dict[str, Any] | None:

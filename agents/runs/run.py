@@ -130,8 +130,8 @@ def _run(
 ) -> Ledger:
     if files is not None and len(files.rows) == env.ticks + 1:  # its last rows were in the checkpoint
         return _read(files.rows, on_tick)
-    observation = _start(env, agent, seed, files)
-    record = record or any(stage.held_out_error is not None for stage in agent.history)
+    observation, recorded = _start(env, agent, seed, files)
+    record = record or recorded
     for row in env.ledger:
         on_tick(row)
     reported = len(env.ledger)
@@ -146,7 +146,7 @@ def _run(
             on_tick(row)
         reported = len(env.ledger)
         if files is not None:
-            files.checkpoint(env, agent, force=env.done)
+            files.checkpoint(env, agent, record=record, force=env.done)
     if files is None:
         return env.ledger
     files.end(env)
@@ -159,12 +159,16 @@ def _read(rows: list[Row], on_tick: OnTick) -> Ledger:
     return Ledger(rows)
 
 
-def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Observation:
-    """Load the last checkpoint, or else reset the environment; return the mega-batch of the next tick."""
+def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> tuple[Observation, bool]:
+    """Load the last checkpoint, or else reset the environment.
+
+    Returns the mega-batch of the next tick, and whether the run in the checkpoint was started with ``record``.
+    """
     if files is not None and (state := files.load_checkpoint()) is not None:
         env.load_state_dict(state["env"])
         agent.load_state_dict(state["agent"], env.megabatch)
-        return env.observation()
+        recorded = any(stage.held_out_error is not None for stage in agent.history)  # of an earlier version
+        return env.observation(), state.get("record", recorded)
     if agent.tick != 0:
         raise ValueError(
             f"agent.tick={agent.tick}: the agent has already trained on a stream; create a new agent for each run"
@@ -172,7 +176,7 @@ def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None
     observation, _ = env.reset(seed=seed, options={"predictor": agent.predictor})
     if files is not None:
         files.write(env.ledger[0])
-    return observation
+    return observation, False
 
 
 def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> RunConfig:

@@ -230,7 +230,7 @@ class RunFolder:
         for row in env.ledger.rows:
             self.write(row)
 
-    def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
+    def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, record: bool = False, force: bool = False) -> None:
         """Save environment and agent if the pause after the last checkpoint is over."""
         started = time.monotonic()
         pause = max(CHECKPOINT_SECONDS, self._checkpoint_took / _CHECKPOINT_SHARE)
@@ -238,7 +238,8 @@ class RunFolder:
             return
         stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
         files.replace_file(self.path / "stages.jsonl", stages)
-        checkpoint.write({"env": env.state_dict(), "agent": agent.state_dict()}, self.path / "checkpoint.pt")
+        state = {"env": env.state_dict(), "agent": agent.state_dict(), "record": record}
+        checkpoint.write(state, self.path / "checkpoint.pt")
         self._checkpointed = time.monotonic()
         self._checkpoint_took = self._checkpointed - started
 

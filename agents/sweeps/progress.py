@@ -41,7 +41,7 @@ class SweepProgress(Progress):
         self._began = time.monotonic()
         self._bar = self.add_task("", total=self._work, ended=0, runs=self._runs, failed="")
         if skipped:
-            say(console, f"{skipped} runs are finished; {self._runs} to run")
+            say(console, f"finished runs: {skipped}; to run: {self._runs}")
 
     def show(self, event: Event) -> None:
         """Show an event of a job or of a worker."""

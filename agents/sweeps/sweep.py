@@ -162,6 +162,6 @@ def _print_failures(report: SweepReport, console: Console) -> None:
         lost = f"\nThe sweep lost {len(report.lost)} worker processes and took longer: {report.lost[-1]}"
         say(console, lost, style="bold")
     if report.failed:
-        total = len(report.finished) + len(report.failed)
+        total = len(set(report.finished.values())) + len(report.failed)  # two specifications can be one run
         failed = f"\n{len(report.failed)} of {total} runs failed; the same command runs them again"
         say(console, failed, style="bold red")

@@ -29,7 +29,7 @@ SPEC = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings={"epochs": 2, "ticks"
 def test_stages_are_planned_at_every_waiting_time_and_at_the_last_tick(keywords, expected):
     stages = planned_stages(5, **keywords)
     assert [(stage.tick, stage.mega_batches, stage.growth_steps) for stage in stages] == expected
-    assert [stage.grows for stage in stages] == [b > a for a, b in pairwise([0, *(steps for _, _, steps in expected)])]
+    assert [stage.steps for stage in stages] == [b - a for a, b in pairwise([0, *(steps for _, _, steps in expected)])]
 
 
 @pytest.mark.parametrize(("grow_by", "sizes"), [(2, [1, 2, 3]), ((1, 3), [1, 1.5, 3]), ((2,), [1, 2, 3])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -321,3 +322,36 @@ def test_two_files_of_one_name_are_refused(file, tmp_path):
     own_code.make("mine.py:make_agent", env, 0, {})
     with pytest.raises(ValueError, match="another file of this name"):
         own_code.make("below/mine.py:make_agent", env, 0, {})
+
+
+def test_a_file_that_changed_after_its_import_is_refused(file):
+    spec = RunSpec("Digits-ALMA-v0", "mine.py:make_agent", settings={"ticks": 3})
+    env = spec.make_env()
+    spec.make_agent(env)
+    file.write_text(CODE + "# changed\n")
+    with pytest.raises(
+        ValueError, match=r"mine\.py has changed since this process imported it.*start the command again"
+    ):
+        spec.make_agent(env)
+
+
+def test_a_lambda_in_the_file_is_a_policy(file):
+    file.write_text(
+        "import agents\n\ndef make_agent(env):\n    return agents.make('sm', env, policy=lambda now: now.last)\n"
+    )
+    spec = RunSpec("Digits-ALMA-v0", "mine.py:make_agent", settings={"ticks": 3})
+    assert spec.make_agent(spec.make_env()).config["policy"] == "mine.py: function"
+
+
+def test_modules_of_one_name_in_two_folders_are_refused(file, monkeypatch):
+    for folder, width in (("a", 4), ("b", 8)):
+        (file.parent / folder).mkdir()
+        (file.parent / folder / "sizes_of_mine.py").write_text(f"WIDTH = {width}\n")
+        body = "return agents.make('sm', env, width=sizes_of_mine.WIDTH)"
+        code = "import agents, sizes_of_mine\n\ndef of_{0}(env):\n    " + body + "\n"
+        (file.parent / folder / f"in_{folder}.py").write_text(code.format(folder))
+    monkeypatch.delitem(sys.modules, "sizes_of_mine", raising=False)
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    assert own_code.make("a/in_a.py:of_a", env, 0, {}).config["width"] == 4
+    with pytest.raises(ValueError, match=r"b/sizes_of_mine\.py: .*a/sizes_of_mine\.py has the same name.*rename"):
+        own_code.make("b/in_b.py:of_b", env, 0, {})

@@ -191,3 +191,17 @@ def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
         assert (status, out) == (2, "")
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_keywords_of_the_training_are_none_of_the_runs_after_it(capsys, tmp_path):
+    words = [
+        "policy",
+        "train",
+        "Digits-ALMA-Wait-Surrogate-v1",
+        "--steps",
+        "40",
+        "--set",
+        "width=4",
+        "episodes_at_once=2",
+    ]
+    assert main([*words, "--out", str(tmp_path / "a.zip"), "--evaluate", "0", "--runs", str(tmp_path / "runs")]) == 0

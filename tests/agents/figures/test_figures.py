@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.stats import t
 
 from agents import figures
 from agents.analysis.seed_groups import find_seed_groups
-from agents.figures import style
+from agents.analysis.waiting_comparison import compare
+from agents.figures import style, waiting
 from agents.figures.panels import arrange
 from agents.runs.load import FinishedRun
 from alma_env import Ledger
@@ -136,8 +139,10 @@ def test_different_seeds_of_the_waiting_times_are_reported() -> None:
     runs = [fake_run("gmoe", 4, wait, seed) for wait in (1, 5) for seed in range(3)][:-1]
     drawing = figures.draw("best-wait", [*runs, *(fake_run(wait=wait) for wait in (1, 5))])
     assert drawing.notes == ("gMoE, width 4: the waiting times have different seeds, 3 at w = 1, 2 at w = 5",)
-    seeds = {row["best_wait"]: row["seeds"] for row in drawing.rows if row["method"] == "gMoE"}
-    assert seeds.items() <= {1: 3, 5: 2}.items()
+    rows = [row for row in drawing.rows if row["method"] == "gMoE"]
+    assert {row["seeds"] for row in rows} == {2}
+    shared = figures.draw("best-wait", [run for run in runs if run.seed < 2]).rows
+    assert [(row["best_wait"], row["cer"]) for row in rows] == [(row["best_wait"], row["cer"]) for row in shared]
 
 
 def test_before_the_first_training_there_is_no_best_wait() -> None:
@@ -251,3 +256,17 @@ def test_of_several_oracles_the_one_of_the_method_is_the_reference() -> None:
     rows = figures.draw("regret", [run for run in runs if run.config["agent"]["id"] in ("sm", "ens", "oracle")]).rows
     above = {(row["line"], row["above"]) for row in rows if row["panel"].startswith("width 4")}
     assert above == {(name, f"oracle-4, of={name.lower()}, w = 1, replay") for name in ("SM", "Ens")}
+
+
+def test_waiting_times_with_and_without_replay_are_two_lines_of_costs(tmp_path: Path, monkeypatch) -> None:
+    runs = [
+        fake_run(wait=wait, seed=seed, replay=replay) for wait in (1, 5) for seed in (0, 1) for replay in (False, True)
+    ]
+    drawn = []
+    monkeypatch.setattr(waiting.style, "blank", lambda *size: drawn.append(Figure(size)) or drawn[-1])
+    waiting.draw(compare(runs), tmp_path / "waiting.png")
+    lines = dict(zip(*reversed(drawn[0].axes[0].get_legend_handles_labels()), strict=True))
+    assert {name: list(bars.lines[0].get_xdata()) for name, bars in lines.items()} == {
+        "fixed waiting time": [1, 5],
+        "fixed waiting time, replay": [1, 5],
+    }

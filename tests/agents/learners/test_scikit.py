@@ -151,3 +151,26 @@ def test_other_estimators_and_settings_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.neighbors", None)
     with pytest.raises(alma_env.AlmaError, match=r"alma-env\[scikit\]"):
         ScikitLearner(ESTIMATORS["forest"], DATA)
+
+
+def test_neighbours_far_from_the_origin_are_those_of_the_estimator():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1200, 5)).astype("float32")
+    x[:, 0] += 20_000  # a feature far from the others: they share one mean
+    y = (x[:, 1] + x[:, 2] > 0).astype(np.int64)
+    data = alma_env.from_arrays((x[:1000], y[:1000]), (x[1000:], y[1000:]))
+    learner = ScikitLearner(neighbors.KNeighborsClassifier(5), data)
+    train, test = (
+        Examples(torch.from_numpy(x[part]), torch.from_numpy(y[part])) for part in (slice(1000), slice(1000, None))
+    )
+    learner.train(train, test)
+    with torch.no_grad():
+        fitted_to, asked = (learner._normalize(part.x).numpy() for part in (train, test))
+        probabilities = learner.predictor(test.x).exp().numpy()
+    expected = neighbors.KNeighborsClassifier(5).fit(fitted_to, y[:1000]).predict_proba(asked)
+    np.testing.assert_allclose(probabilities, expected.clip(1e-6), atol=1e-6)
+
+
+def test_a_random_state_that_the_record_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match="random_state=.*whole number or None.*random_state=0"):
+        ScikitLearner(ensemble.RandomForestClassifier(2, random_state=np.random.RandomState(0)), DATA)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import torch
 
 import agents
 import agents.runs.run_folder
 import alma_env
 from agents import Decision, Doubling, FixedWait, Progress, RandomWait, fixed_wait
 from agents.arena.bidder import wait
-from agents.policies import canonical
+from agents.policies import canonical, policy_record
+from agents.policies.learned_schedule import SHIPPED, LearnedSchedule
 
 
 @pytest.fixture
@@ -206,3 +208,29 @@ def test_records_with_old_module_names_equal_those_of_today():
     assert canonical("agents.bidder.wait") == canonical(now) == now
     unchanged = [f"{__name__}.Half(replay=False)", {"name": "random", "seed": 3, "parts": [1, None]}, None]
     assert canonical(unchanged) == unchanged
+
+
+@dataclass(frozen=True)
+class Holds:
+    """A policy with numbers that its text leaves out."""
+
+    numbers: object
+
+    def __call__(self, now: Progress) -> Decision:
+        return Decision(train=now.last)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [np.zeros(2000), torch.zeros(3), torch.nn.Linear(2, 1), {"rows": [np.zeros(2000)]}, Holds(np.zeros(2000))],
+    ids=["array", "tensor", "network", "nested", "dataclass"],
+)
+def test_a_policy_whose_text_leaves_numbers_out_has_no_description(numbers):
+    assert policy_record(Holds(numbers)) is None
+    assert policy_record(Holds((1, 0.5))) == f"{__name__}.Holds(numbers=(1, 0.5))"
+
+
+def test_the_record_of_a_learned_schedule_says_if_it_does_not_grow_as_its_network_can():
+    usual, other = (LearnedSchedule(SHIPPED[True], grows=grows) for grows in (True, False))
+    assert "grows" not in policy_record(usual)
+    assert policy_record(other) == {**policy_record(usual), "grows": False}

@@ -117,3 +117,16 @@ def test_growth_of_firefly_has_its_own_rate():
 def test_the_sizes_of_the_data_are_known_without_loading_the_data(name):
     env = alma_env.make(f"{name}-ALMA-v0")
     assert (len(env.data.train_x), len(env.data.test_x)) == (SIZES[name].train, SIZES[name].test)
+
+
+def test_the_sizes_of_the_data_follow_the_keywords_of_the_environment():
+    text = {"updates": 2, "epochs": 1, "warmup": 1, "size": "tiny", "vocabulary_size": 300, "sequence_length": 32}
+    spec = RunSpec("Text-ALMA-v0", "sm", 4, wait=4, settings=text)
+    env = spec.make_env()
+    env.reset(seed=0, options={"predictor": spec.make_agent(env).predictor})
+    expected = 2 * 24 * 3 * env.ledger[0].inference_flops
+    assert cost_of([spec]).training == pytest.approx(expected, rel=1e-3)
+    few, many = (
+        cost_of([RunSpec("EMNIST-ALMA-v0", width=4, settings={"split": name})]) for name in ("digits", "byclass")
+    )
+    assert few.training < many.training * 240_000 / 697_932

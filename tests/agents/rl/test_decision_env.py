@@ -41,6 +41,7 @@ def every_decision(choices: bool = True) -> TrainingModel:
         grows=choices,
         parameters=100.0 * (1 + steps),
         flops=np.stack([0 * steps, 1e6 * (1 + steps)], -1),
+        pass_flops=1e6 * TICKS,
     )
 
 

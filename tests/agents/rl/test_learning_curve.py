@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import numpy as np
 import pytest
 
 from agents.cli import main
+from agents.rl import recordings
 from agents.rl.fidelity import held_out, rank_correlation, simulate
 from agents.rl.learning_curve import fit, recorded_groups, recorded_learners, terms
 from agents.rl.recordings import COLUMNS, load, save, shipped_file
@@ -151,3 +153,11 @@ def test_the_further_widths_of_the_package_are_those_that_are_named():
 
 def _drawn(one):
     return one.schedule.partition("seed=")[2].rstrip(")")
+
+
+def test_runs_of_a_single_model_that_trains_in_another_way_are_no_runs_without_growth(tmp_path):
+    again = json.dumps({"agent": {"from_scratch": True}})
+    growing = [dataclasses.replace(one, learner="gmoe", settings=again) for one in with_replay_and_growth()]
+    recordings.save([*growing, *waits()], file := tmp_path / "runs.npz")
+    (found,) = recorded_groups("Digits-ALMA-v0", "gmoe", None, file, decisions=True)
+    assert len(found) == len(growing)

@@ -15,11 +15,14 @@ import agents
 import agents.runs.run_folder
 import alma_env
 from agents.analysis.prices import Prices
+from agents.catalogue.data_facts import known_facts
+from agents.catalogue.spec import RunSpec, resolve
 from agents.cli import main
 from agents.policies.waiting import Decision, fixed_wait
 from agents.rl import recordings
 from agents.rl.export import episode_of, to_minari
 from agents.rl.learning_curve import fit
+from agents.rl.run_keywords import keywords_of
 
 from .synthetic import recorded, restarting, waits, with_replay_and_growth
 
@@ -329,3 +332,10 @@ def test_a_data_set_recovers_the_environment_of_its_runs(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="recordings with different epochs: .*equal hyper-parameters"):
         to_minari(recordings.read_runs(tmp_path / "runs"), "alma/mixed-v0")
     assert list(minari.list_local_datasets()) == ["alma/ens-v0"]
+
+
+def test_the_keywords_of_runs_on_another_split_name_the_split_and_not_the_data():
+    settings = {"split": "letters", "ticks": 20}
+    config = resolve(RunSpec("EMNIST-ALMA-v0", "sm", 4, settings=settings), known_facts("EMNIST-ALMA-v0", settings))
+    run = dataclasses.replace(waits()[0], env="EMNIST-ALMA-v0", settings=recordings.settings_of(config))
+    assert keywords_of(run) == {"ticks": 20, "split": "letters"}

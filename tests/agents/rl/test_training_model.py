@@ -8,8 +8,13 @@ import math
 import numpy as np
 import pytest
 
+import agents
+import alma_env
 from agents.cli import main
 from agents.policies.choices import REPLAY, RESTART, TRAIN, decision_of, megabatches_with
+from agents.policies.specs import policy_from
+from agents.rl import recordings
+from agents.rl.decision_env import DecisionEnv
 from agents.rl.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.learning_curve import logit
@@ -17,7 +22,8 @@ from agents.rl.recordings import COLUMNS, Recording, load, save, shipped_file
 from agents.rl.training_fit import fit_trainings
 from agents.rl.training_model import POOL_SIZE, TrainingModel
 
-from .synthetic import waits
+from .synthetic import TICKS as RECORDED_TICKS
+from .synthetic import recorded, waits
 
 TICKS = 40
 
@@ -246,3 +252,19 @@ def test_trainings_that_start_from_few_different_errors_are_fitted_without_a_war
     for run in runs:
         run.trainings[:, COLUMNS.index("error")] = 0.5
     assert np.isfinite(fit_trainings(runs).warm).all()
+
+
+def test_a_full_pass_of_trainings_with_patience_is_that_of_the_decision_environment(tmp_path):
+    settings = {"width": 4, "epochs": 60, "patience": 2}
+    for schedule in ("fixed:wait=1", "doubling"):
+        env = alma_env.make("Digits-ALMA-v0")
+        agent = agents.make("sm", env, seed=0, policy=policy_from(schedule), **settings)
+        agents.run(env, agent, seed=0, folder=tmp_path / schedule.replace(":", "-"))
+    model = fit_trainings(recordings.read_runs(tmp_path))
+    env = DecisionEnv("Digits-ALMA-v0", **settings)
+    assert model.pass_flops == pytest.approx(env.pass_flops)
+
+
+def test_a_replay_that_repeats_nothing_is_no_example_of_replay():
+    once = [recorded(f"at {tick}", lambda t, tick=tick: (t == tick, 1, 0)) for tick in range(1, RECORDED_TICKS)]
+    assert not fit_trainings([*waits(), *once]).replays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import json
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -243,11 +244,12 @@ def test_a_reward_on_validation_uses_all_validation_parts_and_does_not_change_th
     assert -infos[1]["vector_reward"][0] != infos[1]["error"]
 
 
-def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
+def test_an_exceeded_budget_ends_the_episode_with_all_remaining_ticks_in_the_reward():
+    """Stable-Baselines3 adds the value of the last observation to the reward of a truncated episode."""
     env = make(flops_budget=1)
     env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step(1)
-    assert (terminated, truncated) == (False, True)
+    assert (terminated, truncated) == (True, False)
     untrained = env.unwrapped.ledger[0].error
     assert reward == pytest.approx(-6 * untrained)
     assert info["refused"]
@@ -325,3 +327,13 @@ def test_infos_without_the_reward_vector_are_json_values():
     for info in infos:
         plain = {key: value for key, value in info.items() if key != "vector_reward"}
         assert json.loads(json.dumps(plain)) == plain
+
+
+def test_stable_baselines3_adds_nothing_to_the_reward_that_ends_an_episode_over_budget():
+    keywords = {"width": 4, "epochs": 1, "ticks": 5, "flops_budget": 1}
+    env = make_vec_env(partial(gym.make, gym.spec("Digits-ALMA-Wait-v0")), env_kwargs=keywords)
+    model = PPO("MlpPolicy", env, n_steps=16, batch_size=16, gamma=1.0, learning_rate=0.0, seed=0, device="cpu")
+    with torch.no_grad():
+        model.policy.value_net.bias.fill_(-100.0)
+    model.learn(16)
+    assert model.rollout_buffer.rewards.min() > -6

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ import agents
 import alma_env
 from agents.cli import main
 from agents.runs import checkpoint, run_folder
+from agents.training.stage import LearnerError
 from alma_env import AlmaEnv, Row
 
 TICKS = 4
@@ -180,3 +182,12 @@ def test_slow_checkpoints_are_rarer(
     monkeypatch.setattr(checkpoint, "write", slow)
     run_in(tmp_path / "run", env, later)
     assert written == ticks  # the last one is always written
+
+
+def test_a_state_that_could_not_be_read_again_is_refused_when_it_is_written(stopped: Path) -> None:
+    file = stopped / "checkpoint.pt"
+    before = file.read_bytes()
+    for value in (np.zeros(2), np.float64(1)):
+        with pytest.raises(LearnerError, match=r"holds numpy.*; let state_dict return tensors"):
+            checkpoint.write({"env": {}, "agent": {"learner": {"means": value}}}, file)
+    assert file.read_bytes() == before

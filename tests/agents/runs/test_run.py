@@ -376,3 +376,10 @@ def test_a_run_that_was_started_with_record_goes_on_with_it_and_no_other_run_can
     agents.run(env, sm(env), 0, tmp_path / "plain")
     with pytest.raises(ValueError, match="plain was started without record.* in another folder, or with --fresh"):
         agents.run(env, sm(env), 0, tmp_path / "plain", record=True)
+
+
+def test_a_run_that_was_stopped_before_its_first_training_goes_on_with_record(env, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0)
+    run_until(2, env, sm(env, wait=3), 0, tmp_path, record=True)
+    agents.run(env, sm(env, wait=3), 0, tmp_path)
+    assert None not in [stage.held_out_error for stage in run_folder.read_stages(tmp_path)]
