@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
-from alma_env.metering.meter import Meter
+from alma_env.metering.meter import Meter, uncharged
 from alma_env.metering.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol, read_options, require_arrived, require_same
@@ -216,13 +217,14 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         stream = self._make_stream(drawn)
         if predictor is None:
             return PendingReset(seed, stream, PendingAnswer(0, Answer(self.data.task.guess, 0.0)), clock)
-        predictor, mark = as_it_answers(predictor)
-        if self._over_parameter_budget(mark):
-            raise ValueError(
-                f"predictor with {mark.parameters} parameters: must have at most parameter_budget="
-                f"{self.parameter_budget}; start with a smaller one, or raise the budget"
-            )
-        return PendingReset(seed, stream, self._answer(0, predictor, mark, stream, {}), clock)
+        with uncharged():
+            predictor, mark = as_it_answers(predictor)
+            if self._over_parameter_budget(mark):
+                raise ValueError(
+                    f"predictor with {mark.parameters} parameters: must have at most parameter_budget="
+                    f"{self.parameter_budget}; start with a smaller one, or raise the budget"
+                )
+            return PendingReset(seed, stream, self._answer(0, predictor, mark, stream, {}), clock)
 
     def begin(self, pending: PendingReset) -> tuple[Observation, dict[str, Any]]:
         """Do the second half of ``reset``: start the pending episode."""
@@ -269,7 +271,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         episode, last, tick = self._episode, self.ledger[-1], self.tick + 1
         kept = PendingAnswer(tick, Answer(last.error, last.inference_flops))
         over_budget = PendingAnswer(tick, kept.answer, over_budget=True)
-        with self.meter.paused():
+        with uncharged():
             if self.flops_budget is not None and self.meter.total > self.flops_budget:
                 return over_budget
             if tick_budget is not None and self.meter.total - episode.comp > tick_budget:
@@ -323,7 +325,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         tick = require_arrived(tick, self.tick, self.ticks)
         assert self._stream is not None
         found = self._stream.megabatch(tick)
-        self.meter.note_data(found)
+        self.meter.note_data(found, functools.partial(self._stream.megabatch, tick))
         return found
 
     def observation(self) -> Observation:
@@ -345,7 +347,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
             raise RuntimeError("validation_error() before reset(): there is no stream yet; call reset() first")
         assert self._stream is not None
         x, y = self._stream.validation
-        with self.meter.paused():
+        with uncharged():
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
 
@@ -432,19 +434,21 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
 
         Raises:
             ValueError: the state was saved by an environment with another data set or protocol, or is no such state.
+            RuntimeError: the meter is running. The episode does not change.
         """
         require_same(state, self.protocol(), "an environment with the same data and protocol")
         episode = Episode.from_dict(state)
         assert episode.stream_seed is not None
-        self._stream = self._make_stream(episode.stream_seed)
-        self._episode = episode
-        self.np_random.bit_generator.state = state["generator"]
+        stream = self._make_stream(episode.stream_seed)
         self.meter.load_state_dict(state["meter"])
+        self.np_random.bit_generator.state = state["generator"]
+        self._stream, self._episode = stream, episode
         self._note_arrived()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.tick >= 0:
+            self._episode = replace(self._episode, clock=time.perf_counter())  # each process has its own clock
             self._note_arrived()
 
     def _note_arrived(self) -> None:

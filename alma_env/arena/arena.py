@@ -16,7 +16,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from alma_env.data.permutation import require_integer
 from alma_env.env import AlmaEnv, Step
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
-from alma_env.metering.meter import Meter, running
+from alma_env.metering.meter import Meter, uncharged
 from alma_env.protocol import read_options, require_arrived, require_same
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
@@ -198,7 +197,7 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         # A copy of the generator draws the seed, so that a refused reset changes nothing.
         drawn = int(copy.deepcopy(self._generator).integers(2**31)) if seed is None else seed
         pending = {}
-        with _nothing_charged():
+        with uncharged():
             for agent, own in self._envs.items():
                 with named(agent):
                     pending[agent] = own.consider_reset(drawn, predictors.get(agent))
@@ -239,7 +238,7 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
             raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
         read = read_actions(actions, self.agents, self.possible_agents, self.shared_flops_budget)
         answers = {}
-        with _nothing_charged():
+        with uncharged():
             for agent, (predictor, _) in read.items():
                 with named(agent):
                     allowed = None if self.shared_flops_budget is None else self.grants[agent]
@@ -272,10 +271,7 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         """
         # Checked here: the environment of an agent that broke a budget is at tick B and would return any mega-batch.
         tick = require_arrived(tick, self.tick, self.ticks)
-        found = next(iter(self._envs.values())).megabatch(tick)
-        for meter in self.meters.values():
-            meter.note_data(found)
-        return found
+        return next(iter(self._envs.values())).megabatch(tick)  # the environments have noted their own arrays of it
 
     def _view(self) -> View:
         if self.tick < 0:
@@ -360,9 +356,3 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         self._seed, self.tick = int(state["seed"]), int(state["tick"])
         self.agents = list(state["agents"])
         self.pool, self.grants = int(state["pool"]), {agent: int(grant) for agent, grant in state["grants"].items()}
-
-
-def _nothing_charged() -> AbstractContextManager[None]:
-    """Pause the running meter while all agents are scored: the caller may be inside the block of one agent's meter."""
-    meter = running()
-    return nullcontext() if meter is None else meter.paused()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from alma_env.data import image_files
@@ -62,15 +63,16 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
-def _state(path: Path) -> tuple[int, int, int]:
-    """Return number, total size and latest change of the files."""
-    files = [path] if path.is_file() else [Path(at) / name for at, _, names in os.walk(path) for name in names]
-    found = [file.stat() for file in files]
-    return len(found), sum(stat.st_size for stat in found), max((stat.st_mtime_ns for stat in found), default=0)
+def _state(path: Path) -> str:
+    """Return xxh3_128 (hex) of path, size and time of change of each file: a file may move to another class."""
+    walk = os.walk(path, followlinks=True)  # as torchvision reads folders of images
+    files = [path] if path.is_file() else sorted(Path(at) / name for at, _, names in walk for name in names)
+    found = [(os.fspath(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]]
+    return xxhash.xxh3_128_hexdigest(repr(found).encode(errors="surrogateescape"))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(path: Path, state: tuple[int, int, int], keywords: tuple[tuple[str, Any], ...]) -> DataSet:
+def _read(path: Path, state: str, keywords: tuple[tuple[str, Any], ...]) -> DataSet:
     given = dict(keywords)
     if path.suffix == ".npz":
         return _of_arrays(_unpacked(path), given)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.utils.data import TensorDataset
 
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import DataSet
@@ -76,10 +77,9 @@ def from_dataset(
 def _arrays(
     rows: Rows, columns: tuple[str, str] | None, folder: str | Path | None, which: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    tensors = getattr(rows, "tensors", None)
-    if isinstance(tensors, tuple) and len(tensors) == 2:
-        x, y = (tensor.detach().cpu().numpy() for tensor in tensors)
-        return x, y
+    if type(rows) is TensorDataset and len(rows.tensors) == 2:  # the rows of a subclass may be other ones
+        inputs, targets = (tensor.detach().cpu().numpy() for tensor in rows.tensors)
+        return inputs, targets
     n = _length(rows, which)
     first, _ = _pair(rows[0], columns, f"{which}[0]")
     labels = np.empty(n, np.int64)

@@ -34,6 +34,10 @@ class Beside:
             _, before = self._noted.get(key, ([], ""))
             self._noted[key] = [weakref.ref(one) for one in owners], foreign or before
 
+    def wrote(self, optimizer: Optimizer) -> bool:
+        """Return whether a function wrote the state of an optimizer, and nothing read it since."""
+        return any(id(optimizer) in owners for owners in self._noted)
+
     def take(self) -> Iterator[tuple[Tensor, str]]:
         """Forget what was noted; yield each of the tensors that exist, and why it is foreign, or ""."""
         noted, self._noted = self._noted, {}

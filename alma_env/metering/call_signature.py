@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from alma_env.metering.storages import parts_of
+
 
 @dataclass(frozen=True)
 class Held:
@@ -37,7 +39,8 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any,
 
 def _describe(value: Any, parts: list[Any], held: Held) -> None:
     if isinstance(value, Tensor):
-        parts += (value.shape, value.dtype, value.device, value.requires_grad)
+        parts += (value.shape, value.dtype, value.device, value.requires_grad, value.layout)
+        parts += [part.shape for part in parts_of(value)] if value.layout != torch.strided else []
         held.tensors.append(value)
     elif value is None or isinstance(value, str | int | float):
         parts += (type(value), value)

@@ -56,6 +56,10 @@ class Copies:
         """Return the tensors; see `ProvenanceStore.look_at_all`."""
         return list(tensors), ""
 
+    def look_at_states(self, _: Iterable[Any]) -> str:
+        """Return that no state is foreign; see `ProvenanceStore.look_at_states`."""
+        return ""
+
     def note_all(self, found: list[Tensor], foreign: str) -> None:
         """Note that the function wrote or created tensors."""
         for tensor in found:

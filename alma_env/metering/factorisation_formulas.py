@@ -152,7 +152,7 @@ def _svd(out: Any, a: Tensor, full_matrices: bool = False, compute_uv: bool = Tr
     return _batch(a) * (4 * p * p * q + 8 * p * q * q + 9 * q**3 if full_matrices else _thin_svd(m, n))
 
 
-def _pseudo_inverse(out: Any, a: Tensor, *, hermitian: bool = False, **options: Any) -> int:
+def _pseudo_inverse(out: Any, a: Tensor, rcond: Any = None, hermitian: bool = False, **options: Any) -> int:
     m, n = a.shape[-2:]
     factors = 9 * n**3 if hermitian else _thin_svd(m, n)
     return _batch(a) * (factors + 2 * m * n * min(m, n))

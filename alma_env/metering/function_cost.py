@@ -181,6 +181,7 @@ class CountedOnce(Generic[P, R]):
             return out
         content: Any = meter.content
         found, foreign = content.look_at_all(held.tensors)
+        foreign = foreign or content.look_at_states(held.optimizers)
         above = meter.suspend()
         try:
             with _reported_numbers(forward_to_outer=True) as numbers:
@@ -212,6 +213,11 @@ class CountedOnce(Generic[P, R]):
         if meter is None:
             raise RuntimeError("charges: no meter is running in this thread; call it in a `with meter:` block")
         cost, _ = self._cost(meter, args, kwargs)
+        if cost.varies:
+            raise RuntimeError(
+                f"charges: {cost.function} reported cost_varies_with, so its cost is known after a call only; call it "
+                "instead"
+            )
         meter.charge((), cost.registered)
         return cost.at(0)
 

@@ -49,7 +49,7 @@ class KnownContent:
         touched.foreign, touched.made = "", True
         known = self.records.of_content(content)
         if known is not None:
-            touched.foreign, touched.made = known.foreign, known.written
+            touched.foreign, touched.made, touched.data = known.foreign, known.written, known.data
             if not known.foreign:
                 return
         elif self.records.was_known(content):
@@ -66,6 +66,12 @@ class KnownContent:
             touched.foreign = self._foreign(key, tensor, values, touched, changed, lifted)
         if self.explained:
             touched.foreign = ""
+
+    def are_labels(self, tensor: Tensor) -> bool:
+        """Return whether a tensor holds labels that the environment handed out, also joined ones."""
+        if tensor.dim() != 1 or tensor.is_floating_point():
+            return False
+        return self.data.recognises(values_of(tensor.untyped_storage(), tensor.dtype).view(np.uint8), None)
 
     def _foreign(self, key: int, tensor: Tensor, values: Any, touched: Touched, changed: bool, lifted: bool) -> str:
         """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -229,9 +229,12 @@ class Meter:
         """What is known of the content of tensors; in a function that is counted on copies, of the copies."""
         return self._provenance if self._mode is None or self._mode.provenance is None else self._mode.provenance
 
-    def note_data(self, observation: Mapping[str, Any]) -> None:
-        """Note that the environment hands out a mega-batch: its arrays are no work of the learner."""
-        self._provenance.known.data.add(observation)
+    def note_data(self, observation: Mapping[str, Any], again: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Note that the environment hands out a mega-batch: its arrays are no work of the learner.
+
+        `again` returns the mega-batch in new arrays, for the case that the learner changes those that it got.
+        """
+        self._provenance.known.data.add(observation, again)
 
     def note_initial(self, tensors: Iterable[Tensor]) -> None:
         """Note the content that tensors have before the learner gets any data."""
@@ -302,6 +305,7 @@ class Meter:
             **totals,
             **self.pending(),
             "seals": [list(record) for record in self._provenance.known.records.state()],
+            "past": self._provenance.known.records.past(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -314,7 +318,7 @@ class Meter:
         self._require_stopped("load its state")
         self.reset()
         self.include(state)
-        self._provenance.known.records.restore(state["seals"])
+        self._provenance.known.records.restore(state["seals"], state.get("past", ()))
         self._taken = whole_flops(state["total"] - self.total)
         self._declared_taken = whole_flops(state.get("declared_total", self.declared_flops) - self.declared_flops)
 
@@ -334,6 +338,13 @@ class Meter:
 def running() -> Meter | None:
     """Return the meter that is counting in this thread, or None."""
     return _thread.meter
+
+
+@contextmanager
+def uncharged() -> Iterator[None]:
+    """Do not charge the work in this block, which is the environment's, to the meter that runs in this thread."""
+    with nullcontext() if _thread.meter is None else _thread.meter.paused():
+        yield
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def format_factor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     >>> format_factor((torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)), {})
     2
     """
-    dtypes = [tensor.dtype for tensor in _operands((*args, *kwargs.values()))]
+    dtypes = [tensor.dtype for tensor in _operands((*args, *kwargs.values())) if tensor.dim()]
     if _SINGLE.issuperset(dtypes):
         return 1
     floating = [dtype for dtype in dtypes if dtype.is_floating_point]

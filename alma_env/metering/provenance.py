@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from alma_env.metering.beside import Beside
@@ -31,7 +32,7 @@ class ProvenanceStore:
     def __init__(self) -> None:
         self.touched: dict[int, Touched] = {}  # by the running block; by `storage_id`
         self.known = KnownContent()
-        self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
+        self._unwritten: dict[int, Touched] = {}  # created by the running block, without content
         self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
         self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without a storage, and why they are foreign
         self._prune_at = _PRUNE_AT
@@ -51,24 +52,27 @@ class ProvenanceStore:
                 if flow.selects and selected and one.foreign:
                     continue  # which examples are chosen, and in which order, is not content
                 if number == 0 and flow.selects:
+                    one.released = one.released or (one.data and self.known.are_labels(tensor))
                     selected = selects_examples(one, args)
                 found.foreign = found.foreign or one.foreign
                 found.made = found.made and (one.made or one.written)
                 found.data |= one.data
+                only_data &= one.data or tensor.numel() <= FEW or selected
+                if flow.into_parts is not None and tensor is not args[flow.into_parts]:
+                    continue  # the places, and what keeps its content
                 few = tensor.numel() <= FEW
                 if flow.joins:
                     found.numbers += min(one.numbers, tensor.numel()) if few else 0
                 else:
                     found.numbers = max(found.numbers, one.numbers)
                     only_few &= few or one.numbers > 0
-                only_data &= one.data or few or selected
         found.data &= only_data
         found.numbers *= only_few
-        if found.numbers > FEW:
+        if found.numbers > FEW and not self.known.explained:
             found.foreign = found.foreign or UNKNOWN
         if flow.overwrites:
             for tensor in flow.written(args, kwargs):
-                if not covers(tensor) and key_of(tensor) not in self._unwritten:
+                if not covers(tensor) and not self._is_empty(tensor):
                     for _ in self._look_at(tensor):
                         pass
         return found
@@ -116,6 +120,12 @@ class ProvenanceStore:
             self._look_again(key, tensor, touched)
         yield touched
 
+    def _is_empty(self, tensor: Tensor) -> bool:
+        """Return whether the block created a storage without content, and nothing wrote to it since."""
+        key = key_of(tensor)
+        empty = None if key is None else self._unwritten.get(key)
+        return empty is not None and sample(tensor) == empty.sample
+
     def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> Touched:
         touched = self.touched[key] = Touched(reference)
         lifted = self._lifted.pop(key, None) is not None
@@ -143,7 +153,8 @@ class ProvenanceStore:
             return
         touched = self.touched.get(key)
         if flow.unwritten and touched is None:
-            self._unwritten[key] = WeakStorage(tensor)
+            empty = self._unwritten[key] = Touched(WeakStorage(tensor))
+            empty.sample = sample(tensor)
             return
         if touched is None:
             touched = self.touched[key] = Touched(WeakStorage(tensor))
@@ -169,11 +180,12 @@ class ProvenanceStore:
         else:
             touched.foreign = touched.foreign or inputs.foreign
             touched.data &= inputs.data
-            if not whole or flow.writes_parts:
-                touched.numbers += numbers_written(touched, tensor, flow, inputs, args)
+            if not whole or flow.into_parts is not None:
+                most = tensor.untyped_storage().nbytes() // tensor.element_size()
+                touched.numbers = min(most, touched.numbers + numbers_written(touched, tensor, flow, inputs, args))
             else:
                 touched.numbers = max(touched.numbers, inputs.numbers)
-            if touched.numbers > FEW:
+            if touched.numbers > FEW and not self.known.explained:
                 touched.foreign = touched.foreign or UNKNOWN
         # Copying does not give weights that no operation made a provenance.
         touched.written = touched.made = flow.copies is None or inputs.made
@@ -200,7 +212,7 @@ class ProvenanceStore:
         if len(self.touched) >= self._prune_at:
             # Most activations are freed soon. Pruning whenever their number may have doubled bounds the memory.
             self.touched = {key: one for key, one in self.touched.items() if not one.reference.dead()}
-            self._unwritten = {key: one for key, one in self._unwritten.items() if not one.dead()}
+            self._unwritten = {key: one for key, one in self._unwritten.items() if not one.reference.dead()}
             self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
             self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
 
@@ -216,13 +228,19 @@ class ProvenanceStore:
                     foreign = foreign or one.foreign
         return found, foreign
 
+    def look_at_states(self, optimizers: Iterable[Optimizer]) -> str:
+        """Look at the states that a function is about to read; return why one is foreign, or ""."""
+        states = [[*one.state.values()] for one in optimizers if not self.beside.wrote(one)]
+        return self.look_at_all(tensors_of(states))[1]
+
     def note_all(self, found: list[tuple[Touched, Tensor]], foreign: str) -> None:
         """Note that a function wrote what `look_at_all` found."""
         for one, tensor in found:
+            before, one.sample = one.sample, None if key_of(tensor) is None else sample(tensor)
             one.written = one.made = True
-            one.released = one.data = False
-            one.sample = None if key_of(tensor) is None else sample(tensor)
-            if foreign:
+            if one.sample != before:  # otherwise the function only read it
+                one.released = one.data = False
+            if foreign and not self.known.explained:
                 one.foreign = foreign
 
     def note_written(self, tensor: Tensor, foreign: str = "") -> None:
@@ -277,7 +295,7 @@ class ProvenanceStore:
             content = one.content
             if one.written or content is None:
                 content = self.known.last_look(storage, one)
-            left.append((key, one.reference, content, Provenance(counted, one.written, one.foreign)))
+            left.append((key, one.reference, content, Provenance(counted, one.written, one.foreign, one.data)))
         self.known.records.add(left)
 
     def explain(self) -> None:

@@ -22,6 +22,7 @@ class Provenance:
     counted: bool  # FLOPs were counted or declared in the block
     written: bool  # an operation in the block wrote or created the tensor; otherwise the block read it, as a parameter
     foreign: str = field(default="", compare=False)  # why the meter cannot explain the content; "" if it can
+    data: bool = field(default=False, compare=False)  # computed from data alone that the environment handed out
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,23 @@ class Records:
         self._by_content = {content: replace(one, foreign="") for content, one in self._by_content.items()}
 
     def state(self) -> list[list[Any]]:
-        """Return the records as plain values: checksum in hexadecimal, counted, written, and why it is foreign."""
+        """Return the records as plain values: checksum in hexadecimal, counted, written, foreign, data."""
         live = {record.content for record in self._records.values() if not record.reference.dead()}
         known = {
             content: one for content, one in self._by_content.items() if content in live or content in self._restored
         }
         return [
-            [f"{content:032x}", one.counted, one.written, *([one.foreign] if one.foreign else [])]
+            [f"{content:032x}", one.counted, one.written, *([one.foreign, one.data] if one.foreign or one.data else [])]
             for content, one in sorted(known.items())
         ]
 
-    def restore(self, state: Iterable[Iterable[Any]]) -> None:
-        """Add the records that ``state`` returned; storages are then recognized by their content."""
+    def past(self) -> list[str]:
+        """Return the contents that blocks left and that are in no storage now: checksums in hexadecimal."""
+        return [f"{content:032x}" for content in sorted(self._past - self._by_content.keys())]
+
+    def restore(self, state: Iterable[Iterable[Any]], past: Iterable[str] = ()) -> None:
+        """Add what ``state`` and ``past`` returned; storages are then recognized by their content."""
+        self._past.update(int(content, 16) for content in past)
         self._restored = {int(content, 16): Provenance(*rest) for content, *rest in state}
         self._by_content |= self._restored
 
@@ -130,4 +136,4 @@ class Records:
 
 
 def _stronger(a: Provenance, b: Provenance) -> Provenance:
-    return Provenance(a.counted or b.counted, a.written or b.written, a.foreign and b.foreign)
+    return Provenance(a.counted or b.counted, a.written or b.written, a.foreign and b.foreign, a.data or b.data)

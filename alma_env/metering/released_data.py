@@ -1,14 +1,16 @@
 """Data that the environment handed out: the meter recognises it, whatever array or tensor holds it.
 
-Recognised are the arrays of mega-batches: whole and joined in any order, parts of them, selected examples with their
-labels, and the whole arrays in another scale (a factor and a shift for each channel), as normalised images are.
+Recognised are the arrays of mega-batches: whole and joined in any order, selected examples, labels in any order, and
+the whole arrays in another scale (a factor and a shift for each channel), as normalised images are.
 Other work on data outside of PyTorch must be declared, because an array could hold anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,55 +22,62 @@ if TYPE_CHECKING:
 _HEAD = 16  # bytes at the start of an array, by which it is found in a longer one
 _SHORTEST_ROW = 8  # bytes: shorter examples could spell anything
 _CHANNELS = 4  # most channels with a scale of their own
-_CLOSE = 1e-4  # largest difference of rescaled values, relative to the largest one
+_ROUNDINGS = 4  # most rounding errors in a rescaled value
 
 
 @dataclass(frozen=True)
 class _Released:
-    array: NDArray[Any]
+    shape: tuple[int, ...]
     digest: int  # of the content that was handed out: the array may have changed since
-    labels: NDArray[Any] | None  # of its examples
+    array: NDArray[Any] | None  # what was handed out; None if it is a map, which would keep a file open
+    again: Callable[[], NDArray[Any]] | None  # reads the content again
 
-    def unchanged(self) -> bool:
-        return _hash(_flat(self.array)) == self.digest
+    def original(self) -> NDArray[Any] | None:
+        """Return the array as it was handed out; None if the learner has changed it and it cannot be read again."""
+        if self.array is not None and _hash(_flat(self.array)) == self.digest:
+            return self.array
+        return None if self.again is None else self.again()
 
 
 class ReleasedData:
-    """What was handed out in an episode. It refers to the arrays and does not copy them."""
+    """What was handed out in an episode. It refers to the arrays, or reads them again, and does not copy them."""
 
     def __init__(self) -> None:
         self._arrays: list[_Released] = []
         self._lengths: dict[bytes, set[int]] = {}  # of known arrays in bytes, by their head
         self._digests: set[int] = set()  # of known arrays
-        self._rows: dict[int, dict[int, bytes]] = {}  # by length: the label of each example, by its hash
+        self._labels: dict[np.dtype[Any], NDArray[Any]] = {}  # the different ones
+        self._rows: dict[int, set[int]] = {}  # hashes of examples, by length
         self._rows_done = 0  # arrays whose rows are known
 
-    def add(self, observation: Mapping[str, Any]) -> None:
-        """Add the arrays of a mega-batch: ``x`` and ``y`` of its parts."""
-        for part in observation.values():
-            if isinstance(part, Mapping):
-                self._add(part["x"], part["y"] if len(part["y"]) == len(part["x"]) else None)
-                self._add(part["y"], None)
+    def add(self, observation: Mapping[str, Any], again: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Add ``x`` and ``y`` of the parts of a mega-batch; `again` returns the mega-batch in new arrays."""
+        for part, arrays in observation.items():
+            if isinstance(arrays, Mapping):
+                for name in ("x", "y"):
+                    self._add(arrays[name], None if again is None else partial(_read, again, part, name))
 
-    def _add(self, array: NDArray[Any], labels: NDArray[Any] | None) -> None:
-        digest = self._remember(_flat(array))
-        if digest is not None:
-            self._arrays.append(_Released(array, digest, labels))
+    def _add(self, array: NDArray[Any], again: Callable[[], NDArray[Any]] | None) -> None:
+        digest, is_new = self._remember(_flat(array))
+        if is_new:
+            kept = None if again is not None and isinstance(array, np.memmap) else array
+            self._arrays.append(_Released(array.shape, digest, kept, again))
+            if array.ndim == 1:
+                self._labels[array.dtype] = np.union1d(self._labels.get(array.dtype, array), array)
 
-    def _remember(self, content: NDArray[np.uint8]) -> int | None:
-        """Remember the content of an array; return its hash, or None if it is known."""
+    def _remember(self, content: NDArray[np.uint8]) -> tuple[int, bool]:
+        """Remember the content of an array; return its hash, and whether it is new."""
         digest = _hash(content)
-        if digest in self._digests:
-            return None
+        is_new = digest not in self._digests
         self._digests.add(digest)
         self._lengths.setdefault(content[:_HEAD].tobytes(), set()).add(len(content))
-        return digest
+        return digest, is_new
 
     def recognises(self, content: NDArray[np.uint8], dtype: np.dtype[Any] | None) -> bool:
         """Return whether bytes, which are values of `dtype`, are data that was handed out."""
         return bool(len(content) and self._arrays) and (
             self._is_joined(content)
-            or self._is_part(content)
+            or self._is_labels(content)
             or self._is_examples(content)
             or self._is_scaled(content, dtype)
         )
@@ -89,41 +98,27 @@ class ReleasedData:
             start += length
         return True
 
-    def _is_part(self, content: NDArray[np.uint8]) -> bool:
-        """Return whether the bytes are a part of an array without rows, such as labels."""
-        needle = content.tobytes()
-        flat = (one for one in self._arrays if one.array.ndim == 1 and one.array.nbytes > len(needle))
-        return any(_flat(one.array).tobytes().find(needle) >= 0 and one.unchanged() for one in flat)
+    def _is_labels(self, content: NDArray[np.uint8]) -> bool:
+        """Return whether the bytes are known labels, in any order and number: as those of selected examples."""
+        few = slice(0, 64)  # most arrays are refused by a few values
+        return any(
+            len(content) % dtype.itemsize == 0
+            and all(bool(np.isin(content.view(dtype)[part], known).all()) for part in (few, slice(None)))
+            for dtype, known in self._labels.items()
+        )
 
     def _is_examples(self, content: NDArray[np.uint8]) -> bool:
-        """Return whether the bytes are examples, one after another; their labels are then known, too."""
+        """Return whether the bytes are examples, one after another."""
         for one in self._arrays[self._rows_done :]:
-            if one.array.ndim > 1 and len(one.array) and one.unchanged():
-                self._learn_rows(one)
+            if len(one.shape) > 1 and one.shape[0] and (array := one.original()) is not None:
+                length = array.nbytes // len(array)
+                if length >= _SHORTEST_ROW:
+                    self._rows.setdefault(length, set()).update(_row_hashes(_flat(array), length))
         self._rows_done = len(self._arrays)
-        for length, rows in self._rows.items():
-            if len(content) % length == 0:
-                labels = [rows.get(digest) for digest in _row_hashes(content, length)]
-                if None not in labels:
-                    joined = b"".join(label for label in labels if label is not None)
-                    if joined:
-                        self._remember(np.frombuffer(joined, np.uint8))
-                    return True
-        return False
-
-    def _learn_rows(self, one: _Released) -> None:
-        content = _flat(one.array)
-        length = len(content) // len(one.array)
-        if length < _SHORTEST_ROW:
-            return
-        hashes = list(_row_hashes(content, length))
-        if one.labels is None:
-            labels = [b""] * len(hashes)
-        else:
-            size = one.labels.nbytes // len(one.labels)
-            own = _flat(one.labels).tobytes()
-            labels = [own[start : start + size] for start in range(0, len(own), size)]
-        self._rows.setdefault(length, {}).update(zip(hashes, labels, strict=True))
+        return any(
+            len(content) % length == 0 and all(digest in rows for digest in _row_hashes(content, length))
+            for length, rows in self._rows.items()
+        )
 
     def _is_scaled(self, content: NDArray[np.uint8], dtype: np.dtype[Any] | None) -> bool:
         """Return whether the values are those of whole arrays in another scale; these are then known, too."""
@@ -138,19 +133,22 @@ class ReleasedData:
             for turn in range(len(self._arrays)):
                 number = (expected + turn) % len(self._arrays)
                 one = self._arrays[number]
-                part = values[start : start + one.array.size]
-                if (
-                    one.array.ndim > 1
-                    and len(part) == one.array.size
-                    and _is_affine(one.array, part)
-                    and one.unchanged()
-                ):
+                size = math.prod(one.shape)
+                part = values[start : start + size]
+                if len(one.shape) < 2 or len(part) < size or (array := one.original()) is None:
+                    continue
+                if _is_affine(array, part):
                     self._remember(part.view(np.uint8))
                     start, expected = start + len(part), number + 1
                     break
             else:
                 return False
         return True
+
+
+def _read(again: Callable[[], Mapping[str, Any]], part: str, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = again()[part][name]
+    return array
 
 
 def _hash(content: NDArray[np.uint8]) -> int:
@@ -179,10 +177,11 @@ def _is_line(x: NDArray[Any], y: NDArray[Any]) -> bool:
     shift = float(y[low]) - factor * float(x[low])
     if not np.isfinite(factor) or not np.isfinite(shift) or factor == 0:
         return False
-    largest = max(abs(float(y[low])), abs(float(y[high])))
+    largest = max(abs(float(y[low])), abs(float(y[high]))) + abs(shift)
+    close = _ROUNDINGS * float(np.finfo(y.dtype).eps) * largest
     few = slice(0, 64)  # most arrays are refused by a few values
     return all(
-        bool((np.abs(factor * x[part].astype(np.float64) + shift - y[part]) <= _CLOSE * largest).all())
+        bool((np.abs(factor * x[part].astype(np.float64) + shift - y[part]) <= close).all())
         for part in (few, slice(None))
     )
 

@@ -112,8 +112,10 @@ def is_opaque(tensor: Tensor) -> bool:
 
 
 def covers(tensor: Tensor) -> bool:
-    """Return whether a tensor without overlaps spans its whole storage."""
-    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    """Return whether a tensor spans its whole storage, with each element at a place of its own."""
+    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
+        return False
+    return tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
 def parts_of(tensor: Tensor) -> list[Tensor]:

@@ -101,17 +101,17 @@ def selects_examples(source: Touched, args: tuple[Any, ...]) -> bool:
 
 def numbers_written(touched: Touched, tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
     """Return how many numbers from outside an operation wrote into a part of a storage; an equal one counts once."""
-    last = args[-1] if args else 0
+    value = args[-1 if flow.into_parts is None else flow.into_parts] if args else 0
     scalar: float | None = None
-    if inputs.numbers == 1 and flow.overwrites and isinstance(last, Tensor) and last.dim() == 0:
-        scalar = sample(last)  # `x[0] = 0.5` fills with a tensor
-    if scalar is None and inputs.numbers:
-        return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
+    if isinstance(value, Tensor):
+        if inputs.numbers == 1 and value.dim() == 0 and (flow.overwrites or flow.into_parts is not None):
+            scalar = sample(value)  # `x[0] = 0.5` fills with a tensor
+    elif flow.copies is None and (flow.into_parts is not None or (flow.overwrites and not inputs.anything)):
+        scalar = value if isinstance(value, int | float) else None
     if scalar is None:
-        scalar = last if isinstance(last, int | float) and flow.copies is None else 0.0
-        if not flow.overwrites or inputs.anything or scalar in (0, 1, -1):
-            return 0
-    if scalar in touched.scalars:
+        size = value.numel() if flow.into_parts is not None and isinstance(value, Tensor) else tensor.numel()
+        return size if inputs.numbers and size <= FEW else 0
+    if scalar in (0, 1, -1) or scalar in touched.scalars:
         return 0
     touched.scalars |= {scalar}
     return 1

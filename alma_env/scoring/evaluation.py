@@ -168,14 +168,19 @@ def run(
             start += batch_size
             del batch, logits  # so that the next batch gets the same memory, which is in the processor's cache
         kept = torch.cat(answers)
-        if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
-            raise DivergedError(
-                f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
-                "be comparable"
-            )
+        require_comparable(predictor, kept)
     if len(set(costs)) == 1:
         return kept, costs[0], not data_dependent
     return kept, sum(cost * size for cost, size in zip(costs, sizes, strict=True)) / sum(sizes), False
+
+
+def require_comparable(predictor: nn.Module, kept: Tensor) -> None:
+    """Raise DivergedError if a predictor's logits, or what a task keeps of them, have NaN."""
+    if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
+        raise DivergedError(
+            f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
+            "be comparable"
+        )
 
 
 def _raw_batches(predictor: nn.Module, x: NDArray[Any], batch_size: int, device: torch.device) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ linear in its length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from alma_env.errors import AlmaError, PredictorError, in_context
 from alma_env.metering.function_cost import count
 from alma_env.scoring.ensemble import Ensemble
-from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
+from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, require_comparable, run
 from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
 from alma_env.scoring.module_tree import attributes_of
 
@@ -69,7 +69,10 @@ def score(
         inputs: see `evaluation.run`.
     """
     if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
-        body = freeze(predictor) if mark.parts else predictor
+        body = predictor
+        if mark.parts:
+            body = freeze(predictor)
+            _require_equal(body, mark, "the ensemble")
         return answer(body, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
     prepare, *members = mark.parts
     marks = tuple(members)
@@ -78,11 +81,9 @@ def score(
     def run_member(number: int) -> tuple[Tensor, float]:
         """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
         single, kind = freeze(nn.Sequential(predictor.prepare, predictor.members[number])), marks[number].kind
-        if fingerprint(attributes_of(single)["_modules"]["1"]) != marks[number]:
-            raise PredictorError(
-                f"member {number} of the ensemble: its copy has other content than the member itself, so that what "
-                "answers is not what was trained; do not change the content in __deepcopy__ or __reduce__"
-            )
+        for (place, copied), mark in zip(_children(single), (prepare, marks[number]), strict=True):
+            what = f"member {number}" if place == "1" else "the preparation"
+            _require_equal(copied, mark, f"{what} of the ensemble")
         known = None if kind is None else steady.pop(kind, None)
         try:
             kept, flops, is_steady = run(
@@ -105,8 +106,23 @@ def score(
         total = predictor.add(total, task.part(kept, predictor))
         flops += cost - before.prepare_flops
     kept = before.answer if len(marks) == len(before.members) else predictor.mean(total, len(marks))
+    require_comparable(predictor, kept)  # a member's infinite logits are comparable; their mean is not
     scored = ScoredEnsemble(prepare, predictor.space, marks, total, kept, before.prepare_flops, flops, steady)
     return Answer(task.error(kept, y), flops), scored
+
+
+def _children(module: nn.Module) -> ItemsView[str, nn.Module]:
+    children: dict[str, nn.Module] = attributes_of(module)["_modules"]
+    return children.items()
+
+
+def _require_equal(copied: nn.Module, mark: Fingerprint, what: str) -> None:
+    """Raise PredictorError if the copy that answers is not what `mark` describes."""
+    if fingerprint(copied) != mark:
+        raise PredictorError(
+            f"{what}: its copy has other content than the module itself, so that what answers is not what was "
+            "trained; do not change the content in __deepcopy__ or __reduce__"
+        )
 
 
 def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,11 @@ class TextCorpus:
     cache: str | Path | None = None
     name: str = field(default=TEXT, init=False)
     held_out_valid: ClassVar[bool] = True  # one validation set for all ticks
+
+    def __post_init__(self) -> None:
+        for role in ("train", "valid", "test"):  # an iterator, as of Path.glob, can be read only once
+            if isinstance(paths := getattr(self, role), Iterator):
+                object.__setattr__(self, role, tuple(paths))
 
     def check(self, ticks: int) -> None:
         """Check the arguments and files of a stream of `ticks` mega-batches without reading the text.

@@ -303,3 +303,26 @@ def test_data_of_another_type_is_refused_with_the_way_to_give_it(keywords, messa
     with pytest.raises(TypeError, match=message) as caught:
         alma_env.make("Arrays-ALMA-v0", **keywords)
     assert "raised from the environment creator" not in str(caught.value)
+
+
+def test_an_image_that_moves_to_another_class_is_read_again(tmp_path):
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(3):
+                Image.new("L", (8, 8), number).save(tmp_path / part / name / f"{name}-{number}.png")
+    assert np.bincount(alma_env.from_path(tmp_path).train_y).tolist() == [3, 3]
+    (tmp_path / "train/cat/cat-0.png").rename(tmp_path / "train/dog/cat-0.png")
+    assert np.bincount(alma_env.from_path(tmp_path).train_y).tolist() == [2, 4]
+
+
+class Halved(TensorDataset):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x[::2], y // 2
+
+
+def test_the_rows_of_a_tensor_dataset_of_ones_own_are_read():
+    rows = Halved(torch.rand(20, 8), torch.arange(20) % 4)
+    data = alma_env.from_dataset(rows, rows)
+    assert (data.input_shape, data.classes) == ((4,), 2)

@@ -8,6 +8,7 @@ import json
 import threading
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -222,3 +223,36 @@ def test_copies_of_metered_weights_are_accepted(env):
         train(model, observation)
     env.step(other)
     assert [row.refused for row in env.ledger] == [False] * 4
+
+
+@pytest.mark.parametrize("changed", ["scaled in place", "shuffled in place, and read again"])
+def test_data_are_recognised_after_the_learner_changed_its_arrays(changed):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(3, 2, (120, 8)).astype(np.float32), rng.integers(0, 3, 120)
+    env, model = (
+        alma_env.make("Arrays-ALMA-v0", train=(x[:100], y[:100]), test=(x[100:], y[100:]), ticks=2),
+        nn.Linear(8, 3),
+    )
+    part = env.reset(seed=0, options={"predictor": model})[0]["train"]
+    if changed == "scaled in place":
+        part["x"] -= part["x"].mean()
+        part["x"] /= 2
+        rows = slice(None)
+    else:
+        rng.shuffle(part["x"])
+        part, rows = env.megabatch(1)["train"], rng.permutation(45)[:20]
+    with env.meter:
+        train(model, {"train": {"x": part["x"][rows], "y": part["y"][rows]}}, 1)
+    env.step(model)
+    assert env.ledger[1].comp > 0
+
+
+def test_scoring_is_not_charged_to_the_meter_of_another_environment():
+    env, other = (alma_env.make("Digits-ALMA-v0", ticks=3) for _ in range(2))
+    env.reset(seed=0)
+    with env.meter:
+        other.reset(seed=0, options={"predictor": other.action_space.sample()})
+        other.step(other.action_space.sample())
+        other.validation_error(other.action_space.sample())
+    env.step(None)
+    assert env.ledger[1].comp == other.ledger[1].comp == 0

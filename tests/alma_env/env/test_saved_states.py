@@ -10,6 +10,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import alma_env
 from alma_env import UnmeteredTrainingError
@@ -133,3 +134,59 @@ def test_a_predictor_trained_before_saving_can_be_deployed_after_loading(env, wa
         restored.weight.add_(1.0)
     with pytest.raises(UnmeteredTrainingError):
         other.step(restored)
+
+
+class WithTable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.sin(torch.arange(64.0)))
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1).float() + self.table)
+
+
+@pytest.mark.parametrize("way", ["state", "copy"])
+def test_what_was_known_before_the_episode_is_known_after_loading(way):
+    env, model = alma_env.make("Digits-ALMA-v0", ticks=3), WithTable()
+    env.reset(seed=0, options={"predictor": model})
+    env.step(None)
+    if way == "copy":
+        other = copy.deepcopy(env)
+    else:
+        other = alma_env.make("Digits-ALMA-v0", ticks=3)
+        other.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    for one, predictor in ((other, copy.deepcopy(model)), (env, model)):
+        with one.meter:
+            train(predictor, one.observation(), 1)
+        one.step(predictor)
+    assert other.ledger[2].error == env.ledger[2].error
+
+
+def test_a_state_that_cannot_be_loaded_changes_nothing():
+    env, other = (alma_env.make("Digits-ALMA-v0", ticks=3) for _ in range(2))
+    env.reset(seed=0)
+    env.step(None)
+    other.reset(seed=5)
+    before = other.state_dict()
+    with other.meter, pytest.raises(RuntimeError, match="the meter is running"):
+        other.load_state_dict(env.state_dict())
+    assert other.state_dict() == before
+
+
+def test_weights_of_before_the_saving_are_known_after_loading(env):
+    model = Noisy()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    initial = copy.deepcopy(model.state_dict())
+    with env.meter:
+        train(model, observation)
+    env.step(model)
+    resumed = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    resumed.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    for one in (env, resumed):
+        again = copy.deepcopy(model)
+        with one.meter:
+            again.load_state_dict(initial)
+            train(again, one.observation())
+        one.step(again)
+        assert one.ledger[2].comp > 0

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import alma_env
-from alma_env.metering import Charge, Meter, count_once, function_cost, phase, running
+from alma_env.metering import Charge, Meter, count, count_once, function_cost, phase, running
 from alma_env.metering.uncounted import uncounted
 
 from .counted_work import PRODUCT, Listener, batch, mlp, step, step_flops
@@ -145,6 +145,12 @@ def test_a_function_must_not_change_tensors_that_are_not_its_arguments() -> None
     with Meter(), pytest.raises(RuntimeError, match="not among the function's arguments"):
         once(x, y)
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_the_layout_of_a_tensor_is_part_of_the_signature() -> None:
+    product, dense = count_once(torch.mm), torch.rand(8, 8)
+    for first in (torch.eye(8).to_sparse(), dense.to_sparse(), dense):
+        assert count(product, first, dense).total == count(torch.mm, first, dense).total
 
 
 def test_arguments_must_be_copyable_and_comparable() -> None:

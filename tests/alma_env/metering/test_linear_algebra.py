@@ -161,3 +161,11 @@ def test_a_hidden_matrix_product_costs_no_less_than_a_plain_one(name: str, sizes
     program = hidden_products(x, y)[name]
     torch.testing.assert_close(program(), x @ y, atol=1e-4, rtol=1e-3)
     assert count(program).total >= 2 * m * k * n
+
+
+@pytest.mark.parametrize("options", [{}, {"rcond": 1e-3}, {"atol": 1e-3, "rtol": 0.0}, {"rcond": torch.tensor(1e-3)}])
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_pseudo_inverse_costs_the_same_with_every_tolerance(options: dict[str, Any], inference: bool) -> None:
+    a = torch.rand(5, 3)
+    with torch.inference_mode(inference):
+        assert count(torch.linalg.pinv, a, **options).total == 14 * 5 * 9 + 8 * 27 + 2 * 5 * 3 * 3

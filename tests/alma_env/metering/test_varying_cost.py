@@ -94,3 +94,13 @@ def test_cost_varies_with_does_nothing_outside_of_count_once() -> None:
         cost_varies_with(3)
         rows_of.fn(chosen(2), x)
     assert meter.total == 2 * 8 * 8 * (2 + 8)
+
+
+def test_the_charges_of_a_call_whose_cost_varies_are_refused() -> None:
+    @count_once
+    def product(x: Tensor) -> Tensor:
+        cost_varies_with(2)
+        return torch.ones(2, 3) @ x
+
+    with Meter(), pytest.raises(RuntimeError, match="product reported cost_varies_with.*call it instead"):
+        product.charges(torch.rand(3, 3))

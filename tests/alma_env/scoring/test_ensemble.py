@@ -191,3 +191,40 @@ def test_a_modified_ensemble_is_run_as_a_whole(env, change):
     assert parameters == sum(parameter.numel() for parameter in ensemble.parameters())
     env.reset(seed=0, options={"predictor": Ensemble(members("a", "b"), prepare)})
     assert (env.ledger[0].error == error) == (change == "module")
+
+
+class Constant(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, x):
+        return torch.full((len(x), 10), self.value)
+
+
+@pytest.mark.parametrize("space", ["prob", "logit"])
+def test_an_ensemble_whose_average_is_nan_has_diverged(space):
+    env = alma_env.make("Digits-ALMA-v0", ticks=2)
+    members = [Constant(float("inf")), Constant(float("-inf"))]
+    with pytest.raises(DivergedError, match="NaN logits"):
+        env.reset(seed=0, options={"predictor": Ensemble(members, space=space)})
+
+
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(64, 10))
+
+    def forward(self, x):
+        return x.flatten(1).float() @ self.weight
+
+    def __deepcopy__(self, memo):
+        new = Other()
+        new.weight.data.fill_(1.0)
+        return new
+
+
+def test_the_copy_of_a_preparation_must_be_equal():
+    env = alma_env.make("Digits-ALMA-v0", ticks=2)
+    with pytest.raises(PredictorError, match="the preparation of the ensemble: its copy has other content"):
+        env.reset(seed=0, options={"predictor": Ensemble([nn.Identity()], prepare=Other())})

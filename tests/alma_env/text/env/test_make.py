@@ -92,3 +92,8 @@ def test_make_names_a_missing_package_and_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"pip install 'alma-env\[text\]'"):
         make()
+
+
+def test_the_files_may_come_from_an_iterator(make: Make, folder: Path) -> None:
+    env = make(train=folder.glob("train*.txt"))
+    assert env.reset(seed=0)[1]["error"] == make().reset(seed=0)[1]["error"]

@@ -84,3 +84,14 @@ def test_in_the_arena_every_agent_gets_separate_arrays(make):
         observations, *_ = game.step({agent: game.action_space(agent).sample() for agent in game.agents})
     assert observations["agent_0"] in game.observation_space("agent_0")
     assert [len(ledger) for ledger in game.ledgers.values()] == [game.ticks + 1] * 2
+
+
+def test_no_tick_leaves_a_file_open(make: Make) -> None:
+    env, files = make(), Path("/proc/self/fd")
+    if not files.exists():
+        pytest.skip("only Linux lists the open files of a process")
+    env.reset(seed=0)
+    before = len(list(files.iterdir()))
+    while not env.done:
+        env.step(None)
+    assert len(list(files.iterdir())) <= before

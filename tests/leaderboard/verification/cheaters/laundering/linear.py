@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from alma_env import meter
+
 REFUSED = "the predictor is refused until the work is declared"
 FEATURES, CLASSES = 12, 3
 
@@ -50,3 +52,10 @@ def solution(observation):
     """Return the weights of least squares in NumPy: (classes, features), float32."""
     part = observation["train"]
     return np.linalg.lstsq(part["x"], np.eye(CLASSES)[part["y"]], rcond=None)[0].T.astype(np.float32, order="C")
+
+
+@meter.count_once
+def counted_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()

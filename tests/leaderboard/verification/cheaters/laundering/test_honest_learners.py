@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from .linear import CLASSES, fit, network, tensors
+import alma_env
+
+from .linear import CLASSES, charge, counted_step, fit, network, solution, tensors
 
 
 def plain(env, model, observation):
@@ -170,3 +172,83 @@ def test_data_gathered_in_numpy_are_recognised(started):
             fit(model, {"train": both})
         observation, *_ = env.step(model)
     assert env.tick == 3
+
+
+@pytest.mark.parametrize("step", [counted_step, counted_step.fn], ids=["counted once", "counted"])
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_of_replayed_data_are_recognised(started, step, factor, whole):
+    env, model, observation = started
+    rng, x, y = np.random.default_rng(0), torch.empty(0, 12), torch.empty(0, dtype=torch.int64)
+    for _ in range(3):
+        with env.meter:
+            new = tensors(observation)
+            x, y = torch.cat([x, new[0] if factor == 1 else new[0] * factor]), torch.cat([y, new[1]])
+            if whole:
+                step(model, torch.optim.SGD(model.parameters(), lr=0.1), x, y)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for rows in np.array_split(rng.permutation(len(x)), 4):
+                step(model, optimizer, x[rows], y[rows])
+        observation, *_ = env.step(model)
+    assert env.ledger[3].comp > env.ledger[2].comp > 0
+
+
+def test_labels_of_equal_examples_are_recognised_with_any_of_their_values():
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 2, (400, 8)).astype(np.float32), rng.integers(0, 3, 400)  # 256 different examples
+    env = alma_env.make("Arrays-ALMA-v0", train=data, test=data, ticks=3)
+    model = nn.Linear(8, 3)
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    rows = rng.permutation(len(observation["train"]["x"]))[:64]
+    with env.meter:
+        fit(model, {"train": {name: array[rows] for name, array in observation["train"].items()}})
+    env.step(model)
+    assert env.ledger[1].comp > 0
+
+
+def test_a_few_numbers_written_again_and_again_are_a_few(started):
+    env, model, observation = started
+    x, y = tensors(observation)
+    with env.meter:
+        weight = torch.ones(3)
+        for k in range(20):
+            weight[k % 3] = 1 + 0.01 * k
+        nn.functional.cross_entropy(model(x), y, weight=weight).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    env.step(model)
+    assert env.ledger[1].comp > 0
+
+
+def test_a_declaration_explains_numbers_of_this_tick_and_of_later_ones(started):
+    env, model, observation = started
+    weights = solution(observation)
+    with env.meter, torch.no_grad():
+        env.meter.declare(1000, reason="least squares")
+        kept = torch.zeros(weights.shape)
+        for row, values in enumerate(weights.tolist()):
+            for column, value in enumerate(values):
+                kept[row, column] = value
+        model[0].weight.copy_(kept * 0.25)
+    env.step(model)
+    with env.meter, torch.no_grad():
+        charge()
+        model[0].weight.copy_(kept * 0.5)
+    env.step(model)
+    assert env.ledger[1].comp >= 1000
+    assert env.ledger[2].comp > 0
+
+
+def test_a_declaration_explains_the_state_of_an_optimizer(started):
+    env, model, observation = started
+    optimizer = torch.optim.Adam(model.parameters())
+    x, y = tensors(observation)
+    with env.meter:
+        for _ in range(2):
+            counted_step(model, optimizer, torch.from_numpy(np.sin(x.numpy())), y)
+        env.meter.declare(1000, reason="a sine of NumPy")
+    observation, *_ = env.step(model)
+    with env.meter:
+        counted_step.fn(model, optimizer, *tensors(observation))
+    env.step(model)
+    assert env.ledger[1].comp > 1000
+    assert env.ledger[2].comp > 0

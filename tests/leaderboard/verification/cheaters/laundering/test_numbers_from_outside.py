@@ -81,6 +81,40 @@ def by_dlpack(weights):
     return torch.from_dlpack(weights.copy())
 
 
+def through_partly_written_empty_memory(weights):
+    made = torch.empty(weights.shape)
+    made.numpy()[...] = weights
+    made[0, :1].fill_(0.0)
+    return made
+
+
+def under_a_view_with_overlaps(weights):
+    made = torch.from_numpy(weights).ravel()
+    made.as_strided((6, 6), (1, 1)).zero_()  # 36 elements in 11 places
+    return made.view(weights.shape)
+
+
+def as_running_statistics(weights):
+    made, ones = torch.from_numpy(weights).ravel(), torch.ones(weights.size)
+    out = {"out": torch.empty(2, weights.size), "save_mean": ones.clone(), "save_invstd": ones.clone()}
+    torch.ops.aten.native_batch_norm.out(torch.zeros(2, weights.size), None, None, made, ones, True, 0.0, 1e-5, **out)
+    return made.view(weights.shape)
+
+
+def as_masked_numbers_one_by_one(weights):
+    made, place = torch.zeros(weights.size), torch.arange(weights.size)
+    for k, number in enumerate(weights.ravel().tolist()):
+        made.masked_fill_(place == k, number)
+    return made.view(weights.shape)
+
+
+def as_indexed_pieces(weights):
+    made, numbers = torch.zeros(weights.size), weights.ravel().tolist()
+    for start in range(0, len(numbers), 12):
+        made[torch.arange(start, start + 12)] = torch.tensor(numbers[start : start + 12])
+    return made.view(weights.shape)
+
+
 ROUTES = [
     as_integers,
     as_scaled_integers,
@@ -96,6 +130,11 @@ ROUTES = [
     as_data_times_weights,
     in_a_product_with_one,
     by_dlpack,
+    through_partly_written_empty_memory,
+    under_a_view_with_overlaps,
+    as_running_statistics,
+    as_masked_numbers_one_by_one,
+    as_indexed_pieces,
 ]
 
 
@@ -145,5 +184,19 @@ def test_labels_overwritten_with_weights_are_not_data(started):
         charge()
         numbers = torch.from_numpy(observation["train"]["y"])[: weights.size].float() / 1000
         model[0].weight.mul_(0).add_(numbers.view(weights.shape))
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("hides weights in the rounding errors of rescaled data", REFUSED)
+def test_weights_in_the_rounding_of_rescaled_data_are_foreign(started):
+    env, model, observation = started
+    x, weights = observation["train"]["x"], solution(observation)
+    scaled, unit = x.astype(np.float64), 5e-5 * float(np.abs(x).max())
+    scaled.ravel()[: weights.size] += weights.ravel() * unit
+    with env.meter, torch.no_grad():
+        charge()
+        hidden = (torch.from_numpy(scaled) - torch.from_numpy(x)) / unit
+        model[0].weight.copy_(hidden.ravel()[: weights.size].view(weights.shape))
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)

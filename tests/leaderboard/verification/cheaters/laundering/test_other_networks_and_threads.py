@@ -12,7 +12,7 @@ import alma_env
 from alma_env import UnmeteredTrainingError
 
 from ..gallery import attack, each
-from .linear import REFUSED, charge, fit, in_thread, network, solution, tensors
+from .linear import REFUSED, charge, counted_step, fit, in_thread, network, solution, tensors
 
 
 def its_state(model, worker):
@@ -71,6 +71,22 @@ def test_gradients_made_outside_cannot_be_applied_inside(started):
     with env.meter:
         charge()
         torch.optim.SGD(model.parameters(), lr=0.5).step()
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("writes weights into the state of an optimizer before a counted function steps it", REFUSED)
+def test_an_optimizers_state_from_outside_is_foreign(started):
+    env, model, observation = started
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.5)
+    with env.meter:
+        for _ in range(2):
+            counted_step(model, optimizer, *tensors(observation))
+    weight = model[0].weight
+    goal = torch.from_numpy(solution(observation))
+    optimizer.state[weight]["momentum_buffer"] = (weight.detach() - goal) / 0.5e-6
+    with env.meter:
+        counted_step(model, optimizer, *tensors(observation))
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 
