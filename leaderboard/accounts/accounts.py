@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.names import account_name, require_unreserved
-from leaderboard.accounts.tokens import NewToken, issue_token, log_account
+from leaderboard.accounts.tokens import NewToken, add_token, log_account
 from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import lock, now, reading, writing
 from leaderboard.database.skeleton import skeleton
@@ -45,8 +46,8 @@ def make_account(
     by: int | None = None,
     network: str | None = None,
     per_day: int | None = None,
-) -> AccountInfo:
-    """Create an account.
+) -> tuple[AccountInfo, NewToken]:
+    """Create an account and its first token, which has all scopes of the role.
 
     Args:
         engine: engine of the board's database.
@@ -61,6 +62,24 @@ def make_account(
         ConflictError: an account has this name, or a name that looks like it.
         TooManyError: the client address has reached its limit.
     """
+    with making_account(engine, name, role, by=by, network=network, per_day=per_day) as (session, account):
+        return account_info(account), add_token(session, account, "first token")
+
+
+@contextmanager
+def making_account(
+    engine: Engine,
+    name: str,
+    role: str = "submitter",
+    *,
+    by: int | None = None,
+    network: str | None = None,
+    per_day: int | None = None,
+) -> Iterator[tuple[Session, Account]]:
+    """Create an account, and in the same transaction what the ``with`` adds to it; see `make_account`.
+
+    If the way to log in were added later and failed, the account would keep its name from its owner.
+    """
     name = account_name(name)
     if role not in ROLES:
         raise AccountError(f"role={shown(role)}: must be one of {', '.join(ROLES)}")
@@ -71,7 +90,7 @@ def make_account(
                 _require_few_registrations(session, network, per_day)
             account = _add(session, name, role, network)
             log_account(session, "account made", by or account.id, f"{name}, {role}")
-            return _account_info(account)
+            yield session, account
     except IntegrityError as error:  # created by another process between the query and the write
         raise taken from error
 
@@ -79,13 +98,12 @@ def make_account(
 def register(
     engine: Engine, name: str, *, network: str | None = None, per_day: int | None = None
 ) -> tuple[AccountInfo, NewToken]:
-    """Create an account of a submitter and its first token, for a user who registers. See `make_account`.
+    """Create an account of a submitter, for a user who registers. See `make_account`.
 
     A ConflictError also refuses reserved names.
     """
     require_unreserved(name)
-    account = make_account(engine, name, network=network, per_day=per_day)
-    return account, issue_token(engine, account.id, "first token")
+    return make_account(engine, name, network=network, per_day=per_day)
 
 
 def find_or_make_account(session: Session, name: str) -> Account:
@@ -115,7 +133,7 @@ def find_account(engine: Engine, name: str) -> AccountInfo:
         account = session.scalars(select(Account).where(Account.name == name.strip())).first()
         if account is None:
             raise NotFoundError(f"account {shown(name)}: does not exist; `account list` shows all accounts")
-        return _account_info(account)
+        return account_info(account)
 
 
 def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple[list[AccountInfo], int]:
@@ -126,7 +144,7 @@ def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple
 
         def read(ids: Sequence[int]) -> list[AccountInfo]:
             found = session.scalars(select(Account).where(Account.id.in_(ids)).order_by(Account.id))
-            return _ACCOUNTS.validate_python([vars(_account_info(account)) for account in found])
+            return _ACCOUNTS.validate_python([vars(account_info(account)) for account in found])
 
         return each_readable(ids, read)[0], total
 
@@ -154,7 +172,7 @@ def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | N
         if (account.disabled_at is not None) != disabled:
             account.disabled_at = now(session) if disabled else None
             log_account(session, "account disabled" if disabled else "account enabled", by or account_id, account.name)
-        return _account_info(account)
+        return account_info(account)
 
 
 def forget_addresses(session: Session, moment: datetime) -> None:
@@ -194,5 +212,6 @@ def _require_few_registrations(session: Session, network: str, per_day: int) -> 
         )
 
 
-def _account_info(account: Account) -> AccountInfo:
+def account_info(account: Account) -> AccountInfo:
+    """Return what is shown of an account."""
     return AccountInfo(account.id, account.name, account.role, account.created_at, account.disabled_at)

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.accounts.accounts import AccountInfo, make_account
+from leaderboard.accounts.accounts import AccountInfo, account_info, making_account
 from leaderboard.accounts.names import require_unreserved
 from leaderboard.accounts.tokens import (
     SCOPES,
@@ -109,9 +109,7 @@ def link(engine: Engine, account_id: int, person: Person) -> None:
             if session.get(Account, account_id) is None:
                 raise NotFoundError(f"account {account_id}: does not exist; log in again")
             if identity is None:
-                row = {"provider": person.provider, "subject": person.subject, "name": _shown_name(person)}
-                session.add(Identity(account_id=account_id, created_at=now(session), **row))
-                log_account(session, "identity linked", account_id, f"{person.provider} {_shown_name(person)}")
+                _add(session, account_id, person)
     except IntegrityError as error:  # linked by another process between the query and the write
         raise taken from error
 
@@ -126,12 +124,15 @@ def register_person(engine: Engine, person: Person, *, network: str | None, per_
     for name in _names(person):
         try:
             require_unreserved(name)
-            account = make_account(engine, name, network=network, per_day=per_day)
+            with making_account(engine, name, network=network, per_day=per_day) as (session, account):
+                _add(session, account.id, person)
+                return account_info(account)
         except (AccountError, ConflictError):
             continue
-        link(engine, account.id, person)
-        return account
-    raise ConflictError(f"{person.name}: all names like it are taken; ask a maintainer for an account, and link it")
+    raise ConflictError(
+        f"{person.name}: all names like it are taken, or the account was made a moment ago; sign in again, or ask a "
+        "maintainer for an account, and link it"
+    )
 
 
 def identities_of(engine: Engine, account_id: int) -> list[IdentityInfo]:
@@ -178,6 +179,12 @@ def unlink(engine: Engine, account_id: int, identity_id: int) -> None:
 def _find(session: Session, person: Person) -> Identity | None:
     same = Identity.provider == person.provider, Identity.subject == person.subject
     return session.scalars(select(Identity).where(*same)).first()
+
+
+def _add(session: Session, account_id: int, person: Person) -> None:
+    row = {"provider": person.provider, "subject": person.subject, "name": _shown_name(person)}
+    session.add(Identity(account_id=account_id, created_at=now(session), **row))
+    log_account(session, "identity linked", account_id, f"{person.provider} {_shown_name(person)}")
 
 
 def _shown_name(person: Person) -> str:

@@ -112,46 +112,59 @@ def issue_token(
         NotFoundError: the account does not exist.
         ConflictError: the account has the maximum number of tokens, or is disabled.
     """
-    name = plain_name("name of a token", name)
-    if days is not None and not 0 < days <= LONGEST_TOKEN_DAYS:
-        raise AccountError(
-            f"days={days}: must be more than 0 and at most {LONGEST_TOKEN_DAYS}; give no days for a token without end"
-        )
     with writing(engine) as session:
         # The lock prevents two processes from both creating the last allowed token.
         account = session.scalars(select(Account).where(Account.id == account_id).with_for_update()).first()
         if account is None:
             raise NotFoundError(f"account {account_id}: does not exist; list the accounts")
-        if account.disabled_at is not None:
-            raise ConflictError(f"account {shown(account.name)}: disabled; enable it first")
-        allowed = tuple(scope for scope in SCOPES_OF_ROLES[account.role] if scope in within)
-        given = tuple(scope for scope in SCOPES if scope in (allowed if scopes is None else scopes))
-        wrong = [scope for scope in scopes or () if scope not in allowed]
-        if wrong or not given:
-            raise AccountError(
-                f"scopes={shown(list(scopes or ()))}: must be one or more of {', '.join(allowed) or 'none'}; remove "
-                "what the role or the caller does not have"
-            )
-        moment = now(session)
-        unexpired = or_(Token.expires_at.is_(None), Token.expires_at > moment)
-        alive = select(func.count()).where(*_tokens_of(account_id), Token.revoked_at.is_(None), unexpired)
-        if (session.scalar(alive) or 0) >= MAXIMUM_TOKENS:
-            raise ConflictError(
-                f"account {shown(account.name)}: has {MAXIMUM_TOKENS} tokens, the maximum; revoke one first"
-            )
-        secret = new_secret()
-        token = Token(
-            account_id=account_id,
-            name=name,
-            hash=hash_of(secret),
-            scopes=list(given),
-            created_at=moment,
-            expires_at=None if days is None else moment + timedelta(days=days),
+        return add_token(session, account, name, scopes=scopes, days=days, within=within)
+
+
+def add_token(
+    session: Session,
+    account: Account,
+    name: str,
+    *,
+    scopes: Sequence[str] | None = None,
+    days: float | None = None,
+    within: Sequence[str] = SCOPES,
+) -> NewToken:
+    """Create a token in a transaction that holds the row of its account; see `issue_token`."""
+    name = plain_name("name of a token", name)
+    if days is not None and not 0 < days <= LONGEST_TOKEN_DAYS:
+        raise AccountError(
+            f"days={days}: must be more than 0 and at most {LONGEST_TOKEN_DAYS}; give no days for a token without end"
         )
-        session.add(token)
-        session.flush()
-        log_account(session, "token made", account_id, f"token {token.id}, {', '.join(given)}")
-        return NewToken(token.id, secret, name, given, token.expires_at)
+    if account.disabled_at is not None:
+        raise ConflictError(f"account {shown(account.name)}: disabled; enable it first")
+    allowed = tuple(scope for scope in SCOPES_OF_ROLES[account.role] if scope in within)
+    given = tuple(scope for scope in SCOPES if scope in (allowed if scopes is None else scopes))
+    wrong = [scope for scope in scopes or () if scope not in allowed]
+    if wrong or not given:
+        raise AccountError(
+            f"scopes={shown(list(scopes or ()))}: must be one or more of {', '.join(allowed) or 'none'}; remove "
+            "what the role or the caller does not have"
+        )
+    moment = now(session)
+    unexpired = or_(Token.expires_at.is_(None), Token.expires_at > moment)
+    alive = select(func.count()).where(*_tokens_of(account.id), Token.revoked_at.is_(None), unexpired)
+    if (session.scalar(alive) or 0) >= MAXIMUM_TOKENS:
+        raise ConflictError(
+            f"account {shown(account.name)}: has {MAXIMUM_TOKENS} tokens, the maximum; revoke one first"
+        )
+    secret = new_secret()
+    token = Token(
+        account_id=account.id,
+        name=name,
+        hash=hash_of(secret),
+        scopes=list(given),
+        created_at=moment,
+        expires_at=None if days is None else moment + timedelta(days=days),
+    )
+    session.add(token)
+    session.flush()
+    log_account(session, "token made", account.id, f"token {token.id}, {', '.join(given)}")
+    return NewToken(token.id, secret, name, given, token.expires_at)
 
 
 def authenticate(engine: Engine, secret: str) -> Caller | None:

@@ -93,10 +93,8 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
 def _account_add(options: argparse.Namespace, console: Console) -> int:
     with opened(options, new=True) as engine:
         from leaderboard.accounts.accounts import make_account
-        from leaderboard.accounts.tokens import issue_token
 
-        account = make_account(engine, options.account, options.role)
-        token = issue_token(engine, account.id, "first token")
+        account, token = make_account(engine, options.account, options.role)
     say(console, f"account {account.id}: {account.name}, {account.role}")
     say(console, f"first token, shown only now: {token.secret}")
     return 0

@@ -42,9 +42,14 @@ def running_workers(command: Sequence[str], environment: Mapping[str, str], coun
 def _supervise(command: Sequence[str], environment: Mapping[str, str], stop: threading.Event) -> None:
     while not stop.is_set():
         # Only this process holds the pipe to the worker's input. The pipe closes if this process is killed.
-        worker = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, **environment}
-        )
+        try:
+            worker = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, **environment}
+            )
+        except OSError as error:  # too many processes, or no memory: there may be room later
+            log.error("no worker could be started (%s); trying again", error)
+            stop.wait(PAUSE_SECONDS)
+            continue
         try:
             while worker.poll() is None and not stop.wait(0.2):
                 pass

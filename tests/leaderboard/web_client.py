@@ -94,5 +94,5 @@ class Person:
 
 
 def person(engine: Engine, name: str, role: str = "submitter", scopes: list[str] | None = None) -> Person:
-    account = make_account(engine, name, role)
-    return Person(account.id, name, issue_token(engine, account.id, "t", scopes=scopes).secret)
+    account, token = make_account(engine, name, role)
+    return Person(account.id, name, (issue_token(engine, account.id, "t", scopes=scopes) if scopes else token).secret)

@@ -77,8 +77,7 @@ def list_accounts(
 )
 def make_account(engine: Database, caller: Maintainer, body: AccountRequest) -> NewAccount:
     """Make an account and its first token, which has all scopes of the role. Only for maintainers."""
-    account = accounts.make_account(engine, body.name, body.role, by=caller.account_id)
-    return NewAccount(account, tokens.issue_token(engine, account.id, "first token"))
+    return NewAccount(*accounts.make_account(engine, body.name, body.role, by=caller.account_id))
 
 
 @router.post(

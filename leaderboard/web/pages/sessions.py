@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fastapi import APIRouter
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -75,7 +78,8 @@ def register(request: Request, form: FormData) -> Response:
         status = 409 if isinstance(error, ConflictError) else 422
         return _form(request, "register.html", status, [str(error)], name=name[:200])
     response = html(request, "token.html", 201, section="account", token=token, account=account.name, first=True)
-    log_in(request, response, token.secret)
+    with suppress(OperationalError, PoolTimeoutError):  # the token is shown only now, also if the database is busy
+        log_in(request, response, token.secret)
     return response
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
 
-from leaderboard.accounts import tokens
+from leaderboard.accounts import accounts, tokens
 from leaderboard.accounts.accounts import (
     find_account,
     find_or_make_account,
@@ -51,6 +52,19 @@ def test_only_the_hash_of_a_token_is_stored(engine):
         assert not any(secret in value for row in rows for value in row)
 
 
+def test_an_account_whose_first_token_fails_keeps_no_name(engine, monkeypatch):
+    def fails(*_):
+        raise OperationalError("insert", {}, Exception("the database is locked"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(accounts, "add_token", fails)
+        for make in (register, make_account):
+            with pytest.raises(OperationalError):
+                make(engine, "Ada")
+    assert (list_accounts(engine), events(engine)) == (([], 0), [])
+    register(engine, "Ada")
+
+
 def test_names_are_unique_without_regard_to_case(engine):
     register(engine, "Ada")
     for name in ("Ada", "ADA", " ada"):
@@ -76,9 +90,9 @@ def test_only_one_of_several_simultaneous_registrations_gets_a_name(engine):
 
 
 def test_scopes_and_role_limit_the_actions_of_a_token(engine):
-    ada = make_account(engine, "Ada")
-    mia = make_account(engine, "Mia", "maintainer", by=ada.id)
-    assert issue_token(engine, mia.id, "all").scopes == ("submit", "review", "manage")
+    ada, _ = make_account(engine, "Ada")
+    mia, first = make_account(engine, "Mia", "maintainer", by=ada.id)
+    assert issue_token(engine, mia.id, "all").scopes == first.scopes == ("submit", "review", "manage")
     sending = issue_token(engine, mia.id, "robot", scopes=["submit"])
     assert authenticate(engine, sending.secret).scopes == ("submit",)
     for account, scopes in ((ada, ["review"]), (mia, []), (mia, ["everything"]), (ada, ["submit", "review"])):

@@ -135,7 +135,7 @@ def test_a_script_manages_tokens_and_accounts(engine, board):
     made = client.make_token("robot", scopes=["submit"], days=1)
     assert made.secret.startswith("alma_")
     assert made.expires_at is not None
-    assert [token.name for token in client.tokens()] == ["robot", "t"]
+    assert [token.name for token in client.tokens()] == ["robot", "first token"]
     client.revoke_token(made.id)
     assert client.tokens()[0].revoked_at is not None
     account, token = client.make_account("Cy")

@@ -19,6 +19,7 @@ from leaderboard import cli
 from leaderboard.cli import main
 from leaderboard.client.client import Client
 from leaderboard.errors import RemoteError
+from leaderboard.web import workers
 
 from ..conftest import package_of
 
@@ -140,6 +141,24 @@ def test_workers_end_with_a_server_that_is_killed(tmp_path):
     while any(Path(f"/proc/{child}").exists() and not _is_dead(child) for child in children):
         assert time.monotonic() < end, "a worker outlives its server"
         time.sleep(0.05)
+
+
+def test_a_worker_that_cannot_be_started_is_started_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "PAUSE_SECONDS", 0.01)
+    failures, start = iter([OSError("no more processes")]), subprocess.Popen
+
+    def popen(*arguments, **keywords):
+        for failure in failures:
+            raise failure
+        return start(*arguments, **keywords)
+
+    monkeypatch.setattr(workers.subprocess, "Popen", popen)
+    command = [sys.executable, "-c", f"open({str(tmp_path / 'started')!r}, 'w'); input()"]
+    with workers.running_workers(command, {}, 1):
+        end = time.monotonic() + 300
+        while not (tmp_path / "started").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
 
 def _children(pid: int) -> list[int]:

@@ -20,7 +20,7 @@ def test_tokens_are_made_listed_and_revoked(client, engine, ada, bob):
     assert client.get("/api/v1/me", headers=robot).json()["scopes"] == ["submit"]
     assert client.get("/api/v1/tokens", headers=robot).status_code == 403
     listed = get(client, "/tokens", ada)
-    assert [token["name"] for token in listed.json()] == ["robot", "t"]
+    assert [token["name"] for token in listed.json()] == ["robot", "first token"]
     assert made["secret"] not in listed.text
     path = f"/api/v1/tokens/{made['id']}"
     assert client.delete(path, headers=bob.headers).status_code == 404
