@@ -23,7 +23,7 @@ PLANS = (
     *("emnist", "cifar100"),
 )
 SCALES = ("smoke", "cpu", "gpu")
-PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs")
+PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs", "hours")
 ENGINES = ("auto", "plain", "native", "graphs")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
 TABLE_FORMATS = ("markdown", "latex", "csv", "json")

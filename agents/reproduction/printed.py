@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from agents.reproduction import findings_report, report
-from agents.reproduction.cost import cost_of
+from agents.reproduction.cost import Cost, cost_of
+from agents.reproduction.hours_taken import hours_table
 from agents.reproduction.outcome import Outcome, judge_outcomes
-from agents.reproduction.plans import SCALES, Request
+from agents.reproduction.plans import SCALES, Plan, Request
 from agents.runs.load import FinishedRun
 
-PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs")
+PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs", "hours")
 
 
 def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], request: Request) -> str:
@@ -21,7 +22,7 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
         part: ``summary``, how many findings hold; ``headlines``, the verdicts on the best known findings;
             ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
             perplexities; ``comparisons``, every comparison behind the findings; ``costs``, the costs of the plans
-            at each scale, for which no run is needed.
+            at each scale, for which no run is needed; ``hours``, the hours that the finished runs took.
         outcomes: of the plans.
         runs: the finished runs, see `judge_outcomes`.
         request: what was asked of the plans.
@@ -32,10 +33,9 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     if part not in PARTS:
         raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
     if part == "costs":
-        return report.costs_table(
-            (one.plan.name, scale, cost_of(one.plan.specs(scale, request.seeds, request.settings)))
-            for one, scale in itertools.product(outcomes, SCALES)
-        )
+        return report.costs_table(_costs([one.plan for one in outcomes], request))
+    if part == "hours":
+        return hours_table(outcomes, request)
     if part == "scores":
         return "\n".join(map(_scores, outcomes))
     judged = judge_outcomes(outcomes, runs, request)
@@ -49,6 +49,16 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     if part == "findings":
         return findings_report.findings_table(judged, request)
     return findings_report.comparisons_text(judged, request)
+
+
+def _costs(plans: Sequence[Plan], request: Request) -> Iterator[tuple[str, str, Cost]]:
+    """Yield the cost of each plan at each scale, and that of all plans together, where a run counts once."""
+    specs = {one.name: {scale: one.specs(scale, request.seeds, request.settings) for scale in SCALES} for one in plans}
+    for name, scale in itertools.product(specs, SCALES):
+        yield name, scale, cost_of(specs[name][scale])
+    for scale in SCALES if len(plans) > 1 else ():
+        once = {spec.digest(): spec for of_plan in specs.values() for spec in of_plan[scale]}
+        yield "together", scale, cost_of(once.values())
 
 
 def _scores(outcome: Outcome) -> str:

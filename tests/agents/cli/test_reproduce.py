@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agents.cli import main
@@ -92,6 +93,7 @@ SHOWN = {
     "findings": "| gMoE < fixed MoE < ensemble of fixed MoEs, in CER | ",
     "scores": "ablation: 8 of 8 runs recorded.",
     "comparisons": "| 4: gmoe − moe | CER | < 0 | ",
+    "hours": "| Digits | ",
 }
 
 
@@ -117,6 +119,11 @@ def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(caps
     assert main(["reproduce", "tab2", "--scale", "gpu", "--print", "costs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[1] for line in lines[2:] if line] == ["smoke", "cpu", "gpu"]
+    assert main(["reproduce", "fig2", "fig3", "--print", "costs"]) == 0
+    of_fig2, of_fig3, together = (lines for lines in np.array_split(capsys.readouterr().out.splitlines()[2:11], 3))
+    runs = [[int(line.split(" | ")[2]) for line in lines] for lines in (of_fig2, of_fig3, together)]
+    assert [line.split(" | ")[0] for line in together] == ["| together"] * 3
+    assert all(max(pair) <= both < sum(pair) for *pair, both in zip(*runs, strict=True))
 
 
 @pytest.mark.parametrize(
