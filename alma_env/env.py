@@ -439,16 +439,20 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         require_same(state, self.protocol(), "an environment with the same data and protocol")
         episode = Episode.from_dict(state)
         assert episode.stream_seed is not None
-        stream = self._make_stream(episode.stream_seed)
+        stream, generator = self._make_stream(episode.stream_seed), state["generator"]
         self.meter.load_state_dict(state["meter"])
-        self.np_random.bit_generator.state = state["generator"]
+        self.np_random.bit_generator.state = generator
         self._stream, self._episode = stream, episode
         self._note_arrived()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Relative to now, because each process has its own clock.
+        return {**self.__dict__, "_episode": replace(self._episode, clock=self._episode.clock - time.perf_counter())}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._episode = replace(self._episode, clock=self._episode.clock + time.perf_counter())
         if self.tick >= 0:
-            self._episode = replace(self._episode, clock=time.perf_counter())  # each process has its own clock
             self._note_arrived()
 
     def _note_arrived(self) -> None:

@@ -152,6 +152,8 @@ def _require_own_modules(folder: Path) -> None:
     """Raise ValueError if Python took a module of this folder from the folder of another file of the user."""
     others = {Path(file).parent for file in _files} - {folder}
     for own in folder.iterdir():
+        if own.suffix != ".py" and not (own / "__init__.py").is_file():
+            continue  # no module
         file = getattr(sys.modules.get(own.stem), "__file__", None)
         if file is None:
             continue

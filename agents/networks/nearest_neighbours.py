@@ -35,7 +35,7 @@ class NearestNeighbours(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits (n, classes)."""
-        # From the mean example: far from the origin, rounding would hide the distances between the examples.
+        # Relative to the mean example, because rounding would hide the distances between examples far from the origin.
         centre = self.examples.mean(0)
         x, examples = inputs.flatten(1) - centre, self.examples - centre
         # The squared distance without the squared length of the input, which is the same for all examples.

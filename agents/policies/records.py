@@ -71,7 +71,8 @@ def describe(policy: Policy) -> str | None:
     if "__dataclass_fields__" in vars(type(policy)):
         text = repr(policy)
         has_text = type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text)
-        if has_text and not _is_abridged(policy):
+        own_text = not hasattr(type(policy).__repr__, "__wrapped__")  # not the one that `dataclass` makes
+        if has_text and (own_text or not _is_abridged(policy)):
             return f"{type(policy).__module__}.{text}"
     return None
 

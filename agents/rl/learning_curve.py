@@ -301,7 +301,7 @@ def full_pass_of(recordings: Sequence[Recording]) -> float:
     """Return the FLOPs of a full pass: those of a training on D_1, the mean over the runs, for each mega-batch.
 
     With patience, later trainings differ in length, and `agents.rl.full_pass` measures D_1, too. If no run trains at
-    tick 1, the line of the trainings without growth stands for it.
+    tick 1, the result is computed from the costs of the trainings without growth.
     """
     on_first = [run.column("flops")[0] for run in recordings if (run.column("tick")[:1] == 1).any()]
     one = np.mean(on_first) if on_first else costs_of(recordings)[1][0].sum()

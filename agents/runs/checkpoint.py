@@ -14,7 +14,7 @@ from alma_env import Ledger, Row, files
 
 
 def write(state: dict[str, Any], file: Path) -> None:
-    """Write ``{"env", "agent"}``, the states between two ticks; after an error the file is the one before.
+    """Write ``{"env", "agent", "record"}``, the state between two ticks; after an error the file is the one before.
 
     Raises:
         LearnerError: the state holds objects that `read` would refuse, such as arrays of NumPy.

@@ -236,7 +236,7 @@ class RunFolder:
         pause = max(CHECKPOINT_SECONDS, self._checkpoint_took / _CHECKPOINT_SHARE)
         if not self._writes or (not force and started - self._checkpointed < pause):
             return
-        stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
+        stages = "".join(json.dumps(dataclasses.asdict(stage)) + "\n" for stage in agent.history)
         files.replace_file(self.path / "stages.jsonl", stages)
         state = {"env": env.state_dict(), "agent": agent.state_dict(), "record": record}
         checkpoint.write(state, self.path / "checkpoint.pt")

@@ -65,10 +65,17 @@ def _hashable(value: Any) -> Any:
 
 def _state(path: Path) -> str:
     """Return xxh3_128 (hex) of path, size and time of change of each file: a file may move to another class."""
-    walk = os.walk(path, followlinks=True)  # as torchvision reads folders of images
-    files = [path] if path.is_file() else sorted(Path(at) / name for at, _, names in walk for name in names)
+    files = [path] if path.is_file() else sorted(_files(path))
     found = [(os.fspath(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]]
     return xxhash.xxh3_128_hexdigest(repr(found).encode(errors="surrogateescape"))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder; links to folders are followed, as torchvision does, except back to a parent."""
+    for at, folders, names in os.walk(path, followlinks=True):
+        here = Path(at).resolve()
+        folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
+        yield from (Path(at) / name for name in names)
 
 
 @functools.lru_cache(maxsize=1)

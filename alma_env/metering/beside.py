@@ -13,37 +13,49 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from alma_env.metering.storages import tensors_of
+from alma_env.metering.storages import tensors_of, version_of
 
 
 class Beside:
     """Parameters and optimizers whose gradients and states functions wrote."""
 
     def __init__(self) -> None:
-        # By the ids of parameters and optimizers: weak references to them, and why what was written is foreign.
-        self._noted: dict[tuple[int, ...], tuple[list[weakref.ref[Any]], str]] = {}
+        # By the id of a parameter or optimizer: a weak reference to it, why what was written is foreign, and versions.
+        self._noted: dict[int, tuple[weakref.ref[Any], str, list[int | None]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._noted)
 
     def note(self, tensors: Iterable[Tensor], optimizers: Iterable[Optimizer], foreign: str) -> None:
         """Note that a function wrote the gradients of the parameters in `tensors`, and the states of `optimizers`."""
-        owners = [*(one for one in tensors if one.requires_grad), *optimizers]
-        if owners:
-            key = tuple(map(id, owners))
-            _, before = self._noted.get(key, ([], ""))
-            self._noted[key] = [weakref.ref(one) for one in owners], foreign or before
+        for owner in owners_of(tensors, optimizers):
+            before = self._noted.get(id(owner))
+            why = foreign or ("" if before is None or before[0]() is not owner else before[1])
+            self._noted[id(owner)] = weakref.ref(owner), why, list(map(version_of, written_beside(owner)))
 
-    def wrote(self, optimizer: Optimizer) -> bool:
-        """Return whether a function wrote the state of an optimizer, and nothing read it since."""
-        return any(id(optimizer) in owners for owners in self._noted)
+    def holds(self, owner: Tensor | Optimizer) -> bool:
+        """Return whether a gradient or a state is what a function wrote, and no operation wrote to it since."""
+        noted = self._noted.get(id(owner))
+        return noted is not None and noted[0]() is owner and list(map(version_of, written_beside(owner))) == noted[2]
 
-    def take(self) -> Iterator[tuple[Tensor, str]]:
-        """Forget what was noted; yield each of the tensors that exist, and why it is foreign, or ""."""
+    def take(self) -> Iterator[tuple[Tensor, str, bool]]:
+        """Forget what was noted; yield each of the tensors, why it is foreign, or "", and whether it has changed."""
         noted, self._noted = self._noted, {}
-        for references, foreign in noted.values():
-            for owner in (reference() for reference in references):
-                if isinstance(owner, Optimizer):
-                    yield from ((tensor, foreign) for tensor in tensors_of([*owner.state.values()]))
-                elif owner is not None and owner.grad is not None:
-                    yield owner.grad, foreign
+        for reference, foreign, versions in noted.values():
+            owner = reference()
+            written = [] if owner is None else written_beside(owner)
+            before = versions if len(versions) == len(written) else [None] * len(written)
+            for tensor, one in zip(written, before, strict=True):
+                yield tensor, foreign, version_of(tensor) != one
+
+
+def owners_of(tensors: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> list[Tensor | Optimizer]:
+    """Return the arguments beside which functions write: leaves that need a gradient, and optimizers."""
+    return [*(one for one in tensors if one.requires_grad and one.is_leaf), *optimizers]
+
+
+def written_beside(owner: Tensor | Optimizer) -> list[Tensor]:
+    """Return what functions write beside an argument: the gradient of a parameter, the state of an optimizer."""
+    if isinstance(owner, Optimizer):
+        return tensors_of([*owner.state.values()])
+    return [] if owner.grad is None else [owner.grad]

@@ -56,8 +56,8 @@ class Copies:
         """Return the tensors; see `ProvenanceStore.look_at_all`."""
         return list(tensors), ""
 
-    def look_at_states(self, _: Iterable[Any]) -> str:
-        """Return that no state is foreign; see `ProvenanceStore.look_at_states`."""
+    def look_beside(self, *_: Iterable[Any]) -> str:
+        """Return that no gradient or state is foreign; see `ProvenanceStore.look_beside`."""
         return ""
 
     def note_all(self, found: list[Tensor], foreign: str) -> None:
@@ -79,7 +79,7 @@ class Copies:
         floating = tensor.is_floating_point() or tensor.is_complex()
         if not floating or (key := key_of(tensor)) is None or key in self._known:
             return True
-        for written, foreign in self.beside.take():
+        for written, foreign, _ in self.beside.take():
             self.note_written(written, foreign)
         return key in self._known
 

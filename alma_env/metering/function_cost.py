@@ -53,11 +53,11 @@ def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
 def count_once(fn: Callable[P, R]) -> CountedOnce[P, R]:
     """Return a function that is counted once per signature, and then charged per call almost without overhead.
 
-    The result is called like `fn`. The signature of a call consists of the shapes, dtypes, devices and `requires_grad`
-    of all tensors and of the parameters of modules, of training flags, and of the values of all other arguments. At the
-    first call with a signature, `fn` is counted on deep copies of the arguments. Every call then runs `fn` without
-    counting, and charges the meter that is running in this thread, if there is one. If the signatures get too large
-    together, as those of a network that grows at each tick, the function forgets its costs, and counts again.
+    The result is called like `fn`. The signature of a call consists of the shapes, dtypes, layouts, devices and
+    `requires_grad` of all tensors and of the parameters of modules, of training flags, and of the values of all other
+    arguments. At the first call with a signature, `fn` is counted on deep copies of the arguments. Every call then runs
+    `fn` without counting, and charges the meter that is running in this thread, if there is one. If the signatures get
+    too large together, as those of a network that grows at each tick, the function forgets its costs, and counts again.
 
     All that `fn` changes must be among its arguments. The cost of `fn` must not depend on the values in its tensors,
     with one exception: it may be an affine function of a number that `fn` reports (`cost_varies_with`). Calls are then
@@ -181,7 +181,7 @@ class CountedOnce(Generic[P, R]):
             return out
         content: Any = meter.content
         found, foreign = content.look_at_all(held.tensors)
-        foreign = foreign or content.look_at_states(held.optimizers)
+        foreign = foreign or content.look_beside(held.tensors, held.optimizers)
         above = meter.suspend()
         try:
             with _reported_numbers(forward_to_outer=True) as numbers:
@@ -195,7 +195,7 @@ class CountedOnce(Generic[P, R]):
                 raise
             finally:
                 content.note_all(found, foreign)
-                content.beside.note(held.tensors if cost.backward_passes else (), held.optimizers, foreign)
+                content.beside.note(held.tensors, held.optimizers, foreign)
             passes().charged += cost.backward_passes
         for tensor in tensors_of(out):
             content.note_written(tensor, foreign)

@@ -299,7 +299,7 @@ class Meter:
         return self._provenance.known.records.find(tensor)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return plain JSON values: the totals, the pending charges, and the provenance by content (``seals``)."""
+        """Return plain JSON values: the totals, the pending charges, and what is known of contents."""
         totals = {"total": self.total, "declared_total": self.declared_total}
         return {
             **totals,

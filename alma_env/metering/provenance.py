@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from alma_env.metering.beside import Beside
+from alma_env.metering.beside import Beside, owners_of, written_beside
 from alma_env.metering.content_flow import Flow
 from alma_env.metering.known_content import UNCHARGED, UNKNOWN, KnownContent
 from alma_env.metering.records import Provenance
-from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample, tensors_of
+from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample, tensors_of, version_of
 from alma_env.metering.touched import FEW, Inputs, Touched, as_bytes, numbers_written, selects_examples
 
 _PRUNE_AT = 4096
@@ -137,8 +137,12 @@ class ProvenanceStore:
         return touched
 
     def _look_beside(self) -> None:
-        for tensor, foreign in self.beside.take():
-            self.note_written(tensor, foreign)
+        for tensor, foreign, changed in self.beside.take():
+            if not changed:
+                self.note_written(tensor, foreign)
+            elif (key := key_of(tensor)) is not None and self._known(tensor) is None:  # not by an operation
+                touched = self.touched.setdefault(key, Touched(WeakStorage(tensor)))
+                self._look_again(key, tensor, touched)
 
     def _look_again(self, key: int, tensor: Tensor, touched: Touched) -> None:
         """Judge content that changed between two operations of the block."""
@@ -216,29 +220,30 @@ class ProvenanceStore:
             self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
             self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
 
-    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[tuple[Touched, Tensor]], str]:
+    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[tuple[Touched, Tensor, int | None]], str]:
         """Look at the tensors that a function is about to read and write; return why one is foreign, or ""."""
-        found, foreign = [], ""
+        found: list[tuple[Touched, Tensor, int | None]] = []
+        foreign = ""
         for tensor in tensors:
             for one in self._known(tensor) or self._look_at(tensor):
                 if isinstance(one, str):
                     foreign = foreign or one
                 else:
-                    found.append((one, tensor))
+                    found.append((one, tensor, version_of(tensor)))
                     foreign = foreign or one.foreign
         return found, foreign
 
-    def look_at_states(self, optimizers: Iterable[Optimizer]) -> str:
-        """Look at the states that a function is about to read; return why one is foreign, or ""."""
-        states = [[*one.state.values()] for one in optimizers if not self.beside.wrote(one)]
-        return self.look_at_all(tensors_of(states))[1]
+    def look_beside(self, parameters: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> str:
+        """Look at the gradients and states that a function is about to read; return why one is foreign, or ""."""
+        owners = [one for one in owners_of(parameters, optimizers) if not self.beside.holds(one)]
+        return self.look_at_all(part for one in owners for part in written_beside(one))[1]
 
-    def note_all(self, found: list[tuple[Touched, Tensor]], foreign: str) -> None:
+    def note_all(self, found: list[tuple[Touched, Tensor, int | None]], foreign: str) -> None:
         """Note that a function wrote what `look_at_all` found."""
-        for one, tensor in found:
+        for one, tensor, version in found:
             before, one.sample = one.sample, None if key_of(tensor) is None else sample(tensor)
             one.written = one.made = True
-            if one.sample != before:  # otherwise the function only read it
+            if version is None or version_of(tensor) != version or one.sample != before:  # it did not only read it
                 one.released = one.data = False
             if foreign and not self.known.explained:
                 one.foreign = foreign
@@ -252,7 +257,7 @@ class ProvenanceStore:
         if touched is None:
             touched = self.touched[key] = Touched(self._new_reference(key, tensor))
             self._prune()
-        self.note_all([(touched, tensor)], foreign)
+        self.note_all([(touched, tensor, None)], foreign)
 
     def note_copies(self, originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
         """Note copies that were made where the block did not see it."""
@@ -290,7 +295,7 @@ class ProvenanceStore:
         left = []
         for key, one in touched.items():
             storage = one.reference.storage()
-            if storage is None or one.released:
+            if storage is None or (one.released and not one.written):  # the environment's own array
                 continue
             content = one.content
             if one.written or content is None:

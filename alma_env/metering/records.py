@@ -15,6 +15,9 @@ from torch.nn.parameter import is_lazy
 from alma_env.metering.storages import WeakStorage, checksum, key_of, parts_of
 
 
+_SAVED = 10_000  # contents of the past in a state: a learner may have a block, and some contents, for each step
+
+
 @dataclass(frozen=True)
 class Provenance:
     """How a metered block made the content of a tensor."""
@@ -40,7 +43,7 @@ class Records:
         self._by_content: dict[int, Provenance] = {}
         self._restored: dict[int, Provenance] = {}  # of a saved state: known by content only, without storages
         self._initial: dict[int, WeakStorage] = {}  # storages whose content was known before the first block
-        self._past: set[int] = set()  # contents that blocks left and that were not foreign
+        self._past: dict[int, None] = {}  # contents that blocks left and that were not foreign, in this order
 
     def of_content(self, content: int) -> Provenance | None:
         """Return the provenance of a content, as a checksum, that is in a storage now; None if it is in none."""
@@ -63,7 +66,7 @@ class Records:
             provenance = self._judge(self._records.get(key), content, new)
             self._records[key] = _Record(reference, content, provenance)
             if not provenance.foreign:
-                self._past.add(content)
+                self._past[content] = None
         self._by_content = dict(self._restored)
         for record in self._records.values():
             other = self._by_content.get(record.content, record.provenance)
@@ -86,7 +89,7 @@ class Records:
                 key = key_of(part)
                 if key is not None and key not in self._initial and part.untyped_storage().nbytes():
                     self._initial[key] = WeakStorage(part)
-                    self._past.add(checksum(part.untyped_storage()))
+                    self._past[checksum(part.untyped_storage())] = None
 
     def know_contents(self, contents: Iterable[int]) -> None:
         """Take contents as known that the environment has accepted; by checksums of their storages."""
@@ -103,22 +106,24 @@ class Records:
 
     def state(self) -> list[list[Any]]:
         """Return the records as plain values: checksum in hexadecimal, counted, written, foreign, data."""
-        live = {record.content for record in self._records.values() if not record.reference.dead()}
-        known = {
-            content: one for content, one in self._by_content.items() if content in live or content in self._restored
-        }
         return [
             [f"{content:032x}", one.counted, one.written, *([one.foreign, one.data] if one.foreign or one.data else [])]
-            for content, one in sorted(known.items())
+            for content, one in sorted(self._known().items())
         ]
 
     def past(self) -> list[str]:
-        """Return the contents that blocks left and that are in no storage now: checksums in hexadecimal."""
-        return [f"{content:032x}" for content in sorted(self._past - self._by_content.keys())]
+        """Return the newest contents that blocks left and that are in no storage now: checksums in hexadecimal."""
+        known = self._known()
+        return [f"{content:032x}" for content in self._past if content not in known][-_SAVED:]
+
+    def _known(self) -> dict[int, Provenance]:
+        live = {record.content for record in self._records.values() if not record.reference.dead()}
+        kept = live | self._restored.keys()
+        return {content: one for content, one in self._by_content.items() if content in kept}
 
     def restore(self, state: Iterable[Iterable[Any]], past: Iterable[str] = ()) -> None:
         """Add what ``state`` and ``past`` returned; storages are then recognized by their content."""
-        self._past.update(int(content, 16) for content in past)
+        self._past |= dict.fromkeys(int(content, 16) for content in past)
         self._restored = {int(content, 16): Provenance(*rest) for content, *rest in state}
         self._by_content |= self._restored
 

@@ -1,7 +1,7 @@
 """Data that the environment handed out: the meter recognises it, whatever array or tensor holds it.
 
-Recognised are the arrays of mega-batches: whole and joined in any order, selected examples, labels in any order, and
-the whole arrays in another scale (a factor and a shift for each channel), as normalised images are.
+The meter recognises the arrays of mega-batches: whole and joined in any order, selected examples, labels in any order,
+and the whole arrays in another scale (a factor and a shift for each channel), as normalised images are.
 Other work on data outside of PyTorch must be declared, because an array could hold anything.
 """
 
@@ -178,7 +178,8 @@ def _is_line(x: NDArray[Any], y: NDArray[Any]) -> bool:
     if not np.isfinite(factor) or not np.isfinite(shift) or factor == 0:
         return False
     largest = max(abs(float(y[low])), abs(float(y[high]))) + abs(shift)
-    close = _ROUNDINGS * float(np.finfo(y.dtype).eps) * largest
+    single = y.dtype == np.float64 and bool((y == y.astype(np.float32)).all())  # computed in float32
+    close = _ROUNDINGS * float(np.finfo(np.float32 if single else y.dtype).eps) * largest
     few = slice(0, 64)  # most arrays are refused by a few values
     return all(
         bool((np.abs(factor * x[part].astype(np.float64) + shift - y[part]) <= close).all())

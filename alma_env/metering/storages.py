@@ -106,6 +106,14 @@ def sample(tensor: Tensor) -> int | None:
         return None
 
 
+def version_of(tensor: Tensor) -> int | None:
+    """Return how often PyTorch wrote to a tensor in place; None if PyTorch does not count it."""
+    try:
+        return tensor._version
+    except RuntimeError:  # a tensor of the inference mode
+        return None
+
+
 def is_opaque(tensor: Tensor) -> bool:
     """Return whether a tensor has content that only its own library can read."""
     return bool(tensor.is_mkldnn)

@@ -110,7 +110,7 @@ def numbers_written(touched: Touched, tensor: Tensor, flow: Flow, inputs: Inputs
         scalar = value if isinstance(value, int | float) else None
     if scalar is None:
         size = value.numel() if flow.into_parts is not None and isinstance(value, Tensor) else tensor.numel()
-        return size if inputs.numbers and size <= FEW else 0
+        return min(size, inputs.numbers) if size > FEW else size * bool(inputs.numbers)
     if scalar in (0, 1, -1) or scalar in touched.scalars:
         return 0
     touched.scalars |= {scalar}

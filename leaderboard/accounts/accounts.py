@@ -78,7 +78,7 @@ def making_account(
 ) -> Iterator[tuple[Session, Account]]:
     """Create an account, and in the same transaction what the ``with`` adds to it; see `make_account`.
 
-    If the way to log in were added later and failed, the account would keep its name from its owner.
+    If the first token were added later and failed, the name would be taken by an account that nobody can use.
     """
     name = account_name(name)
     if role not in ROLES:

@@ -351,6 +351,7 @@ def test_modules_of_one_name_in_two_folders_are_refused(file, monkeypatch):
         code = "import agents, sizes_of_mine\n\ndef of_{0}(env):\n    " + body + "\n"
         (file.parent / folder / f"in_{folder}.py").write_text(code.format(folder))
     monkeypatch.delitem(sys.modules, "sizes_of_mine", raising=False)
+    (file.parent / "b" / "in_a.json").write_text("{}")  # no module
     env = alma_env.make("Digits-ALMA-v0", ticks=3)
     assert own_code.make("a/in_a.py:of_a", env, 0, {}).config["width"] == 4
     with pytest.raises(ValueError, match=r"b/sizes_of_mine\.py: .*a/sizes_of_mine\.py has the same name.*rename"):

@@ -230,6 +230,18 @@ def test_a_policy_whose_text_leaves_numbers_out_has_no_description(numbers):
     assert policy_record(Holds((1, 0.5))) == f"{__name__}.Holds(numbers=(1, 0.5))"
 
 
+@dataclass(frozen=True)
+class Summarised(Holds):
+    """A policy whose own text stands for its numbers."""
+
+    def __repr__(self) -> str:
+        return f"Summarised({hash(self.numbers.tobytes()) % 7})"
+
+
+def test_a_text_of_ones_own_may_stand_for_numbers():
+    assert policy_record(Summarised(np.zeros(3))).startswith(f"{__name__}.Summarised(")
+
+
 def test_the_record_of_a_learned_schedule_says_if_it_does_not_grow_as_its_network_can():
     usual, other = (LearnedSchedule(SHIPPED[True], grows=grows) for grows in (True, False))
     assert "grows" not in policy_record(usual)

@@ -382,4 +382,6 @@ def test_a_run_that_was_stopped_before_its_first_training_goes_on_with_record(en
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0)
     run_until(2, env, sm(env, wait=3), 0, tmp_path, record=True)
     agents.run(env, sm(env, wait=3), 0, tmp_path)
-    assert None not in [stage.held_out_error for stage in run_folder.read_stages(tmp_path)]
+    stages = run_folder.read_stages(tmp_path)
+    assert stages
+    assert None not in [stage.held_out_error for stage in stages]

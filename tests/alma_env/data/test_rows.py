@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 import agents
 import alma_env
 from agents.cli import main
-from alma_env.data import rows
+from alma_env.data import paths, rows
 from alma_env.data.arrays import is_mapped
 
 RANDOM = np.random.default_rng(0)
@@ -326,3 +326,12 @@ def test_the_rows_of_a_tensor_dataset_of_ones_own_are_read():
     rows = Halved(torch.rand(20, 8), torch.arange(20) % 4)
     data = alma_env.from_dataset(rows, rows)
     assert (data.input_shape, data.classes) == ((4,), 2)
+
+
+def test_a_link_back_to_a_parent_is_not_followed(tmp_path):
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("L", (8, 8), len(name)).save(tmp_path / part / name / "0.png")
+    (tmp_path / "train/loop").symlink_to(tmp_path / "train")
+    assert paths._state(tmp_path) == paths._state(tmp_path)

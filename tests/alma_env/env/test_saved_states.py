@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -190,3 +192,44 @@ def test_weights_of_before_the_saving_are_known_after_loading(env):
             train(again, one.observation())
         one.step(again)
         assert one.ledger[2].comp > 0
+
+
+def test_weights_of_a_network_that_is_gone_are_known_after_loading(env):
+    model = Noisy()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+    kept = {name: one.numpy().copy() for name, one in model.state_dict().items()}
+    del model
+    gc.collect()
+    env.step(None)
+    resumed = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    resumed.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    for one in (env, resumed):
+        again = Noisy()
+        with one.meter:
+            again.load_state_dict({name: torch.from_numpy(array) for name, array in kept.items()})
+            train(again, one.observation())
+        one.step(again)
+        assert one.ledger[2].comp > 0
+
+
+def test_a_copy_and_a_pickle_keep_the_seconds_of_the_tick(env):
+    env.reset(seed=0)
+    time.sleep(0.2)
+    for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        other.step(None)
+        assert other.ledger[1].seconds >= 0.2
+
+
+def test_a_state_without_its_generator_changes_nothing(env):
+    env.reset(seed=0)
+    state = env.state_dict()
+    del state["generator"]
+    other = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    other.reset(seed=5)
+    other.meter.declare(7, reason="work")
+    before = other.meter.state_dict()
+    with pytest.raises(KeyError, match="generator"):
+        other.load_state_dict(state)
+    assert (other.meter.state_dict(), other.stream_seed) == (before, 5)

@@ -228,3 +228,25 @@ def test_the_copy_of_a_preparation_must_be_equal():
     env = alma_env.make("Digits-ALMA-v0", ticks=2)
     with pytest.raises(PredictorError, match="the preparation of the ensemble: its copy has other content"):
         env.reset(seed=0, options={"predictor": Ensemble([nn.Identity()], prepare=Other())})
+
+
+class WithNames(nn.Module):
+    """A preparation with a set, whose copy may have another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = {f"column {number}" for number in range(12)}
+
+    def forward(self, x):
+        return x.flatten(1).float()
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [WithNames(), nn.Sequential(WithNames(), nn.utils.parametrizations.weight_norm(nn.Linear(64, 64)))],
+    ids=["set", "weight norm"],
+)
+def test_a_preparation_may_change_in_its_copy_what_is_no_number(prepare):
+    env = alma_env.make("Digits-ALMA-v0", ticks=2)
+    _, info = env.reset(seed=0, options={"predictor": Ensemble([nn.Linear(64, 10)], prepare=prepare)})
+    assert 0 < info["error"] <= 1

@@ -252,3 +252,36 @@ def test_a_declaration_explains_the_state_of_an_optimizer(started):
     env.step(model)
     assert env.ledger[1].comp > 1000
     assert env.ledger[2].comp > 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_data_scaled_far_from_zero_are_recognised(dtype):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(1_000, 0.5, (300, 8)).astype(np.float32), rng.integers(0, 3, 300)
+    env, model = alma_env.make("Arrays-ALMA-v0", train=(x, y), test=(x, y), ticks=3), nn.Linear(8, 3)
+    part = env.reset(seed=0, options={"predictor": model})[0]["train"]
+    scaled = ((part["x"] - part["x"].mean()) / part["x"].std()).astype(dtype)
+    with env.meter:
+        fit(model, {"train": {"x": torch.from_numpy(scaled).float().numpy(), "y": part["y"]}})
+        assert not env.meter.content.look_at_all([torch.from_numpy(scaled)])[1]
+    env.step(model)
+    assert env.ledger[1].comp > 0
+
+
+def test_examples_that_a_counted_function_changed_in_place_can_be_replayed():
+    @alma_env.meter.count_once
+    def squash(x):
+        x[:40].tanh_()
+        return (x @ x.T).sum()
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3_000, 12)).astype(np.float32), rng.integers(0, 3, 3_000)
+    env, model = alma_env.make("Arrays-ALMA-v0", train=(x, y), test=(x, y), ticks=3), network()
+    x, y = tensors(env.reset(seed=0, options={"predictor": model})[0])
+    for prepare in (squash, len):  # at the second tick, the examples are as they were left
+        with env.meter:
+            prepare(x)
+            nn.functional.cross_entropy(model(x), y).backward()
+            torch.optim.SGD(model.parameters(), lr=0.1).step()
+        env.step(model)
+    assert env.ledger[2].comp > 0

@@ -115,6 +115,15 @@ def as_indexed_pieces(weights):
     return made.view(weights.shape)
 
 
+def in_carriers_of_a_few_numbers(weights):
+    made, numbers = torch.zeros(weights.size + 32), weights.ravel().tolist()
+    for start in range(0, len(numbers), 12):
+        carrier = torch.zeros(32)
+        carrier[:12] = torch.tensor(numbers[start : start + 12])
+        made[start : start + 32] = carrier
+    return made[: weights.size].view(weights.shape)
+
+
 ROUTES = [
     as_integers,
     as_scaled_integers,
@@ -135,6 +144,7 @@ ROUTES = [
     as_running_statistics,
     as_masked_numbers_one_by_one,
     as_indexed_pieces,
+    in_carriers_of_a_few_numbers,
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ import alma_env
 from alma_env import UnmeteredTrainingError
 
 from ..gallery import attack, each
-from .linear import REFUSED, charge, counted_step, fit, in_thread, network, solution, tensors
+from .linear import CLASSES, FEATURES, REFUSED, charge, counted_step, fit, in_thread, network, solution, tensors
 
 
 def its_state(model, worker):
@@ -87,6 +88,49 @@ def test_an_optimizers_state_from_outside_is_foreign(started):
     optimizer.state[weight]["momentum_buffer"] = (weight.detach() - goal) / 0.5e-6
     with env.meter:
         counted_step(model, optimizer, *tensors(observation))
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("computes gradients outside, and a counted function applies them", REFUSED)
+def test_gradients_made_outside_cannot_be_applied_by_a_counted_function(started):
+    @alma_env.meter.count_once
+    def apply(model, optimizer):
+        charge()
+        optimizer.step()
+
+    env, model, observation = started
+    x, y = tensors(observation)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with env.meter:
+        for _ in range(2):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            apply(model, optimizer)
+    weight = model[0].weight
+    weight.grad = weight.detach() - torch.from_numpy(solution(observation))
+    with env.meter:
+        apply(model, optimizer)
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("rewrites labels in a counted function, and selects weights from them", REFUSED)
+def test_labels_that_a_counted_function_rewrote_are_no_data():
+    @alma_env.meter.count_once
+    def rewrite(labels, values):
+        charge()
+        labels[1_000:].copy_(values[1_000:])
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(20_000, FEATURES)).astype(np.float32), rng.integers(0, CLASSES, 20_000)
+    env, model = alma_env.make("Arrays-ALMA-v0", train=data, test=data, ticks=5), network()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    y, weights = tensors(observation)[1], solution(observation)
+    with env.meter, torch.no_grad():
+        rewrite(y, torch.arange(len(y)))
+        chosen = y[torch.from_numpy(np.round(weights.ravel() * 1_000).astype(np.int64) + 2_000)]
+        model[0].weight.copy_(((chosen - 2_000).float() / 1_000).view(weights.shape))
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 
