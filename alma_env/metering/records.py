@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from alma_env.metering.storages import WeakStorage, checksum, key_of, parts_of
 
-
 _SAVED = 10_000  # contents of the past in a state: a learner may have a block, and some contents, for each step
 
 
