@@ -143,3 +143,7 @@ def test_packed_files_of_the_package_are_read(tmp_path, monkeypatch):
     (found,) = outcome.recorded_runs()
     assert isinstance(found, FinishedRun)
     assert split([SPEC], [found]) == ([found], [])
+
+
+def test_the_recorded_runs_of_the_package_are_small():
+    assert 0 < sum(file.stat().st_size for file in outcome.recorded_files()) < 5_000_000
