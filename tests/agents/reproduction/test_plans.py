@@ -65,7 +65,8 @@ def test_the_most_useful_runs_on_cifar_come_first():
         ("sm", 32, False),
     ]
     replayed = [spec for spec in plans.read("fig8").specs("cpu") if spec.replay]
-    assert [(spec.agent, spec.wait, spec.seed) for spec in replayed if spec.wait == 2] == [("sm", 2, 0), ("ens", 2, 0)]
+    shortest = [(spec.agent, spec.seed) for spec in replayed if spec.wait == 2]
+    assert shortest == [("sm", 0), ("sm", 1), ("sm", 2), ("ens", 0)]
     order = plans.NAMES.index
     assert order("fig7") < order("fig7-fashion") < order("fig2") < order("fig8") < order("ablation") < order("fig4")
 
