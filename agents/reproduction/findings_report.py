@@ -38,15 +38,16 @@ undecided otherwise or with one seed. The p-values are corrected by Holm's metho
 method that grows is compared with a fixed method of equal size or cost, if one was run.
 
 The combined test of a finding takes, for each seed, the mean of its comparisons on the paper's side, and then Student's
-t over seeds; for a prediction of closeness it takes what is left of the tolerance. It counts a comparison in per cent
-of the mean of the two compared values, so no difference is above 200 %. A finding holds if no comparison is
-contradicted, and either the combined test is on the paper's side or each comparison holds. It does not hold if the
-evidence, comparisons or combined test, is only against it. It is mixed if there is evidence for it and against it.
-Otherwise it is undecided. "Where run" says that some comparisons have no runs or one seed.
+t over seeds; for a prediction of closeness it takes what is left of the tolerance, and is no evidence against the
+finding. It counts a comparison in per cent of the mean of the two compared values, so no difference is above 200 %. A
+finding holds if no comparison is contradicted, and either the combined test is on the paper's side or each comparison
+holds. It does not hold if the evidence, comparisons or combined test, is only against it. It is mixed if there is
+evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs or one
+seed.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
-and spread are the true ones. Missing runs are those of settings without any run; their price is in hours of one core.
-d is the mean difference divided by its standard deviation between seeds.
+and spread are the true ones, and the other decided comparisons stay decided. Missing runs are those of settings without
+any run; their price is in hours of one core. d is the mean difference divided by its standard deviation between seeds.
 """
 
 
@@ -179,7 +180,7 @@ def comparisons_table(judged: JudgedFinding) -> str:
             str(len(one.differences)),
             _p_text(judged.p_of(one)),
             judged.verdict_of(one),
-            needs_seeds(one, judged.verdict_of(one), len(judged.p_values)),
+            needs_seeds(one, judged.verdict_of(one), judged.tests_to_decide),
         )
         for one in judged.with_runs
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from agents.catalogue.data_facts import DataFacts, facts_of, split_keywords
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
-from agents.reproduction.claims.findings import JudgedFinding, judge
+from agents.reproduction.claims.findings import JudgedFinding, family, judge
 from agents.reproduction.plans import NAMES, Plan, Request, read
 from agents.runs import archive, load
 from agents.runs.load import FinishedRun
@@ -121,22 +121,30 @@ def judge_outcomes(outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], req
 
     Args:
         outcomes: of the plans.
-        runs: the finished runs; a finding is judged by the runs of all plans that can decide it, also of other plans.
+        runs: the finished runs; a finding is judged by the runs of all plans of its family, also of other plans.
         request: what was asked of the plans.
     """
     wanted = {finding for outcome in outcomes for finding in outcome.plan.findings}
     by_finding: dict[str, dict[int, FinishedRun]] = {finding: {} for finding in wanted}
-    for outcome in [*outcomes, *_others(wanted, {outcome.plan.name for outcome in outcomes}, runs, request)]:
-        for finding in wanted.intersection(outcome.plan.findings):
-            by_finding[finding].update({id(run): run for run in outcome.runs})
+    families = {family(finding) for finding in wanted}
+    for outcome in [*outcomes, *_others(families, {outcome.plan.name for outcome in outcomes}, runs, request)]:
+        of_plan = _families(outcome.plan)
+        for finding in wanted:
+            if family(finding) in of_plan:
+                by_finding[finding].update({id(run): run for run in outcome.runs})
     return judge({finding: list(found.values()) for finding, found in by_finding.items()}, request.scale)
 
 
-def _others(findings: set[str], names: set[str], runs: Sequence[FinishedRun], request: Request) -> Iterator[Outcome]:
-    """Yield the outcomes of plans with other names that can decide one of the findings, with the requested settings."""
+def _families(plan: Plan) -> set[str]:
+    """Return the families of the findings of a plan; the runs of the plans of one family differ only in its setup."""
+    return {family(finding) for finding in plan.findings}
+
+
+def _others(families: set[str], names: set[str], runs: Sequence[FinishedRun], request: Request) -> Iterator[Outcome]:
+    """Yield the outcomes of plans with other names and a finding of the families, with the requested settings."""
     for name in NAMES:
         plan = read(name)
-        if name in names or findings.isdisjoint(plan.findings) or not request.settings.keys().isdisjoint(plan.varies):
+        if name in names or families.isdisjoint(_families(plan)) or not request.settings.keys().isdisjoint(plan.varies):
             continue
         specs = plan.specs(request.scale, request.seeds, request.settings)
         yield Outcome.of(plan, request.scale, filter(_is_possible, specs), runs)

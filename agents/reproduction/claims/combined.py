@@ -5,6 +5,9 @@ mean over the comparisons of the distance from the predicted limit (`PairedCompa
 over seeds. Two properties matter. The comparisons of a seed share streams and often runs, so they depend on each other;
 the mean per seed needs no assumption about this. The distances are fractions of the compared values, so a comparison of
 large errors does not outweigh one of small errors.
+
+A comparison of closeness takes its limit on the side of its measured mean. So noise alone brings the distances of many
+such comparisons to the other side of the limit: the test is evidence for closeness, and never against it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Combined:
 
     per_seed: Sequence[float]
     comparisons: int  # number of comparisons in the mean
+    close: bool = False  # whether a comparison predicts closeness
 
     @cached_property
     def interval(self) -> Interval:
@@ -38,12 +42,18 @@ class Combined:
     @property
     def verdict(self) -> str:
         """Whether the comparisons are on the paper's side on average."""
+        if self._is_no_evidence:
+            return UNDECIDED
         return verdict(self.interval.mean, p_value(self.interval.mean, stdev(self.per_seed), len(self.per_seed)))
 
     @property
     def seeds_needed(self) -> int | None:
         """The number of seeds that would decide the test, see `seeds_to_decide`."""
-        return seeds_to_decide(self.interval.mean, stdev(self.per_seed))
+        return None if self._is_no_evidence else seeds_to_decide(self.interval.mean, stdev(self.per_seed))
+
+    @property
+    def _is_no_evidence(self) -> bool:
+        return self.close and self.interval.mean < 0
 
 
 def combine(comparisons: Sequence[PairedComparison]) -> Combined | None:
@@ -69,7 +79,8 @@ def combine(comparisons: Sequence[PairedComparison]) -> Combined | None:
     if not chosen:
         return None
     supports = [one.support for one in chosen]
-    return Combined([mean(support[seed] for support in supports) for seed in seeds], len(chosen))
+    per_seed = [mean(support[seed] for support in supports) for seed in seeds]
+    return Combined(per_seed, len(chosen), any(one.predicted == "close" for one in chosen))
 
 
 def seeds_to_decide(distance: float, deviation: float, tests: int = 1) -> int | None:
@@ -78,7 +89,7 @@ def seeds_to_decide(distance: float, deviation: float, tests: int = 1) -> int | 
     Args:
         distance: the measured distance of the mean from the limit, taken as the true one.
         deviation: the measured standard deviation of one seed, taken as the true one.
-        tests: number of tests that share the 5 % of Holm's first step.
+        tests: number of tests that share the 5 %: in a step of Holm's procedure, those that are not decided yet.
 
     >>> seeds_to_decide(1.0, 1.0), seeds_to_decide(0.1, 1.0)
     (10, None)

@@ -5,7 +5,8 @@ below 5 %. So the probability that any comparison of a finding without differenc
 
 A finding is judged by two kinds of evidence: by its comparisons, and by one combined test of all of them
 (`combined`). Evidence for the finding is a comparison that holds, or a combined test on the paper's side; evidence
-against it is a comparison that is contradicted, or a combined test on the other side.
+against it is a comparison that is contradicted, or a combined test on the other side. Against closeness, only the
+comparisons are evidence.
 
 | evidence | verdict |
 | --- | --- |
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from agents.analysis.statistics import holm
+from agents.analysis.statistics import LEVEL, holm
 from agents.reproduction.claims import cifar, fashion, mnist, text
 from agents.reproduction.claims.combined import Combined, combine, seeds_to_decide
 from agents.reproduction.claims.comparisons import Picker
@@ -130,6 +131,11 @@ class JudgedFinding:
         return UNDECIDED
 
     @property
+    def tests_to_decide(self) -> int:
+        """The number of tests that are not decided; they share the 5 % in the next step of Holm's procedure."""
+        return sum(1 for p in self.p_values.values() if p >= 1 - LEVEL)
+
+    @property
     def seeds_needed(self) -> int | None:
         """The number of seeds that would decide an undecided finding; None for more than 100, or if unknown.
 
@@ -137,7 +143,7 @@ class JudgedFinding:
         """
         combined = [] if self.combined is None else [self.combined.seeds_needed]
         against = [
-            seeds_to_decide(one.distance, one.deviation, len(self.p_values))
+            seeds_to_decide(one.distance, one.deviation, self.tests_to_decide)
             for one in self.comparisons
             if one.deviation is not None and one.distance < 0
         ]

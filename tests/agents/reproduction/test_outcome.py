@@ -9,6 +9,7 @@ import pytest
 from agents.catalogue.spec import RunSpec
 from agents.reproduction import outcome, plans
 from agents.reproduction.claims.findings import judge
+from agents.reproduction.missing import missing_runs
 from agents.reproduction.outcome import Outcome, judge_outcomes, split
 from agents.reproduction.plans import Request
 from agents.runs import load
@@ -111,7 +112,7 @@ def test_runs_on_different_data_are_refused():
         Outcome.of(plan, "gpu", specs, runs)
 
 
-def test_a_finding_is_judged_by_the_runs_of_all_plans_that_can_decide_it():
+def test_a_finding_is_judged_by_the_runs_of_all_plans_of_its_family():
     """The plan fig3-mnist has fewer widths than fig7."""
     specs = plans.read("fig7").specs("smoke", seeds=(0, 1, 2))
     runs = [constant(spec, 0.5 + 0.1 * (spec.agent == "sm") + 0.01 * spec.seed) for spec in specs]
@@ -123,6 +124,20 @@ def test_a_finding_is_judged_by_the_runs_of_all_plans_that_can_decide_it():
     assert len(own.runs) < len(runs)
     assert found["mnist-ens"].comparisons == judge({"mnist-ens": runs}, "smoke")[0].comparisons
     assert not found["mnist-ens"].missing
+
+
+def test_a_run_of_another_plan_of_the_family_is_not_missing():
+    """At the scale cpu, SM with c = 64 and without replay is in the plan fig2, which judges no finding on replay."""
+    (spec,) = (one for one in plans.read("fig2").specs("cpu", (0,)) if (one.agent, one.width) == ("sm", 64))
+    plan = plans.read("fig4")
+    request = Request("cpu", (0,))
+    own = Outcome.of(plan, "cpu", (), ())
+    setting = {"agent": "sm", "width": 64, "wait": 10, "replay": False}
+    for runs in ([], [constant(spec, 0.5)]):
+        found = {one.finding.id: one for one in judge_outcomes([own], runs, request)}
+        assert (setting in found["cifar-replay-cost"].missing) == (not runs)
+        missing = missing_runs(found["cifar-replay-cost"], request)
+        assert (spec.digest() in {one.digest() for one in missing}) == (not runs)
 
 
 def test_a_plan_with_agents_that_lack_a_requested_setting_does_not_stop_the_others():

@@ -45,6 +45,20 @@ def test_the_test_uses_the_seeds_that_its_comparisons_share():
     assert combine(_of({0: 1.0, 1: 1.0}, {2: 1.0, 3: 1.0})) is None
 
 
+@pytest.mark.parametrize("noise", [0.02, 1.0])
+def test_the_test_is_evidence_for_closeness_and_never_against_it(noise):
+    """Each mean is noise around 0; much noise brings every mean to the other side of the limit."""
+    random = np.random.default_rng(0)
+    verdicts = []
+    for _ in range(50):
+        values = random.normal(0.0, noise, (20, 10))
+        close = [PairedComparison(str(row), "CER", dict(enumerate(values[row])), "close", 0.1) for row in range(20)]
+        combined = combine(close)
+        verdicts.append(combined.verdict)
+        assert combined.interval.mean > 0 or combined.seeds_needed is None
+    assert set(verdicts) == {HOLDS if noise < 0.1 else UNDECIDED}
+
+
 @pytest.mark.parametrize("effect", [0.5, 1.0, 2.0])
 def test_the_seeds_to_decide_have_a_power_of_80_percent(effect):
     seeds = seeds_to_decide(effect, 1.0)

@@ -13,9 +13,11 @@ from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.networks.switch_size import SIZES, parameter_count
 from agents.reproduction import plans
+from agents.reproduction.claims.combined import seeds_to_decide
 from agents.reproduction.claims.findings import DOES_NOT_HOLD, FINDINGS, HOLDS_WHERE_RUN, MIXED, JudgedFinding, judge
 from agents.reproduction.claims.setups import read_setup
-from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED
+from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
+from agents.reproduction.findings_report import comparisons_table
 from agents.reproduction.tables import perplexities, published
 from agents.runs.load import FinishedRun
 
@@ -97,6 +99,19 @@ def test_comparisons_are_corrected_for_their_number():
     judged = _judged("mnist-ens", runs)
     tested = [one for one in judged.comparisons if one.p_value is not None]
     assert [judged.p_of(one) for one in tested] == holm([one.p_value for one in tested])
+
+
+def test_the_last_undecided_comparison_needs_the_seeds_of_one_test():
+    """The last step of Holm's procedure has the whole 5 %."""
+    decided = [PairedComparison(str(number), "CER", {0: -1.0, 1: -1.01, 2: -1.02}) for number in range(9)]
+    undecided = PairedComparison("last", "CER", {0: 1.0, 1: -0.4, 2: 0.6})
+    judged = JudgedFinding(FINDINGS[0], [*decided, undecided])
+    assert judged.having(UNDECIDED) == [undecided]
+    assert judged.tests_to_decide == 1
+    needed = str(seeds_to_decide(undecided.distance, undecided.deviation))
+    assert comparisons_table(judged).splitlines()[-1].endswith(f"| undecided | {needed} |")
+    several = [dataclasses.replace(undecided, label=str(number)) for number in range(3)]
+    assert JudgedFinding(FINDINGS[0], several).tests_to_decide == 3
 
 
 def test_the_settings_without_runs_are_named():
