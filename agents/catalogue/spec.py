@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,6 +201,11 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
     }
+
+
+def distinct(specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """Return the specifications with each digest once, in order."""
+    return list({spec.digest(): spec for spec in specs}.values())
 
 
 def digest_of(data: Any) -> str:

@@ -12,7 +12,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
-from agents.catalogue.spec import RunSpec
+from agents.catalogue.spec import RunSpec, distinct
 from agents.cli.parser import ALL_PLANS
 from agents.cli.shared_options import execution, require_settings
 from agents.policies.validation import key_values
@@ -47,7 +47,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     if options.print:
         _print_part(plans, specs, request, options, console)
         return 0
-    together = list({spec.digest(): spec for of_plan in specs.values() for spec in of_plan}.values())
+    together = distinct(spec for of_plan in specs.values() for spec in of_plan)
     slow = _slowness(together, options, console) if options.calibrate else {}
     costs = [(name, options.scale, cost_of(of_plan, slow)) for name, of_plan in specs.items()]
     if len(plans) > 1:

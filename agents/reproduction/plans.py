@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from agents.catalogue.spec import RunSpec
+from agents.catalogue.spec import RunSpec, distinct
 from agents.sweeps import grid
 
 SCALES = ("smoke", "cpu", "gpu")
@@ -76,7 +76,7 @@ class Request:
             for spec in specs
             for seed in ([spec.seed] if self.seeds is None else self.seeds)
         ]
-        return list({spec.digest(): spec for spec in changed}.values())
+        return distinct(changed)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from agents.catalogue.spec import distinct
 from agents.reproduction import findings_report, report
 from agents.reproduction.cost import Cost, cost_of
 from agents.reproduction.hours_taken import hours_table
@@ -57,8 +58,8 @@ def _costs(plans: Sequence[Plan], request: Request) -> Iterator[tuple[str, str, 
     for name, scale in itertools.product(specs, SCALES):
         yield name, scale, cost_of(specs[name][scale])
     for scale in SCALES if len(plans) > 1 else ():
-        once = {spec.digest(): spec for of_plan in specs.values() for spec in of_plan[scale]}
-        yield "together", scale, cost_of(once.values())
+        once = distinct(spec for of_plan in specs.values() for spec in of_plan[scale])
+        yield "together", scale, cost_of(once)
 
 
 def _scores(outcome: Outcome) -> str:

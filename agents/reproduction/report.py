@@ -10,6 +10,7 @@ from agents.analysis import tables as line_tables
 from agents.analysis import tables_text
 from agents.analysis.markdown import table
 from agents.analysis.measures import UNITS
+from agents.catalogue.spec import distinct
 from agents.reproduction.claims.findings import family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import Cost, cost_of
@@ -39,14 +40,14 @@ def remaining_table(outcomes: Sequence[Outcome], slowness: Mapping[str, float]) 
 
     A run that several plans need counts once in the total. ``slowness`` is that of `cost_of`.
     """
-    missing = {spec.digest(): spec for outcome in outcomes for spec in outcome.missing}
+    missing = distinct(spec for outcome in outcomes for spec in outcome.missing)
     finished = {id(run): run for outcome in outcomes for run in outcome.runs}
     rows = [
         (one.plan.name, one.scale, f"{len(one.runs):,}", *_cost_texts(cost_of(one.missing, slowness)))
         for one in outcomes
     ]
     if len(outcomes) > 1:
-        together = cost_of(missing.values(), slowness)
+        together = cost_of(missing, slowness)
         rows.append(("together", outcomes[0].scale, f"{len(finished):,}", *_cost_texts(together)))
     headings = ("plan", "scale", "finished runs", *(f"missing: {heading}" for heading in _COSTS))
     return table(headings, rows, right=(2, 3, 4, 5, 6))
