@@ -38,8 +38,9 @@ def choose_engine(
         return "graphs"
     if engine == "native":
         raise ValueError(
-            "engine='native': needs an MLP without augmentation or a VGG19, of experts only with soft gates; fp32 with "
-            "SGD or AdaDelta, without updates, accumulation and clip; one process on the CPU; and a C++ compiler; use "
+            "engine='native': needs an MLP without augmentation or a VGG19, of experts only with soft gates, and "
+            "without hooks, pruning, parametrizations, or attributes and functions of your own; fp32 with SGD or "
+            "AdaDelta, without updates, accumulation and clip; one process on the CPU; and a C++ compiler; use "
             "engine='auto' or 'plain'"
         )
     if engine == "graphs":

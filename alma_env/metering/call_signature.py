@@ -22,13 +22,22 @@ class Held:
     tensors: list[Tensor] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
 
+    @property
+    def hooked(self) -> bool:
+        """Whether a tensor has hooks, which run in the backward pass and which a copy of the tensor lacks."""
+        return any(
+            tensor._backward_hooks or tensor._post_accumulate_grad_hooks
+            for tensor in self.tensors
+            if tensor.requires_grad
+        )
+
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Held]:
     """Return the signature of a call, and all tensors and optimizers in its arguments.
 
     The signature consists of the shapes, dtypes, devices and `requires_grad` of tensors, also of those in modules, and
     of the values of all other arguments. An object that compares by identity, such as the `self` of a method, enters
-    by its identity and by the networks that it holds.
+    by its identity and by the networks that it holds. A `forward` that was set on a module enters by its identity.
     """
     parts: list[Any] = [torch.is_grad_enabled()]
     held = Held()
@@ -117,6 +126,8 @@ def _describe_module(module: nn.Module, parts: list[Any], held: Held) -> None:
             continue
         elif type(value) in _PLAIN:
             parts += (name, value)
+        elif name == "forward":
+            parts += (name, weakref.ref(value))  # it can be a method of the module, which must not be kept alive
         else:
             _describe_attribute(name, value, parts)
     for name, child in module._modules.items():

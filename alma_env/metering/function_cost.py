@@ -173,7 +173,10 @@ class CountedOnce(Generic[P, R]):
         meter = running()
         if meter is None:
             return self.fn(*args, **kwargs)
-        cost, held = self._cost(meter, args, kwargs)
+        key, held = signature(args, kwargs)
+        if held.hooked:
+            return self.fn(*args, **kwargs)  # counted in full
+        cost = self._cost(meter, key, held, args, kwargs)
         if not cost.known:
             with _reported_numbers(forward_to_outer=True) as numbers, meter.count_into(tally := Tally(None)):
                 out = self.fn(*args, **kwargs)
@@ -207,12 +210,19 @@ class CountedOnce(Generic[P, R]):
         The running meter notes the registered operations of the call.
 
         Raises:
-            RuntimeError: no meter is running in this thread, or the cost depends on the data (`cost_varies_with`).
+            RuntimeError: no meter is running in this thread, the cost depends on the data (`cost_varies_with`), or a
+                tensor among the arguments has hooks.
         """
         meter = running()
         if meter is None:
             raise RuntimeError("charges: no meter is running in this thread; call it in a `with meter:` block")
-        cost, _ = self._cost(meter, args, kwargs)
+        key, held = signature(args, kwargs)
+        if held.hooked:
+            raise RuntimeError(
+                f"charges: a tensor among the arguments of {self._name} has hooks, so its cost is known after a call "
+                "only; call it instead, or remove the hooks"
+            )
+        cost = self._cost(meter, key, held, args, kwargs)
         if cost.varies:
             raise RuntimeError(
                 f"charges: {cost.function} reported cost_varies_with, so its cost is known after a call only; call it "
@@ -221,14 +231,17 @@ class CountedOnce(Generic[P, R]):
         meter.charge((), cost.registered)
         return cost.at(0)
 
-    def _cost(self, meter: Meter, args: Any, kwargs: Any) -> tuple[_SignatureCost, Held]:
-        """Return the cost of calls with the signature of these arguments, counted on copies if it is new."""
-        key, held = signature(args, kwargs)
+    @property
+    def _name(self) -> str:
+        return getattr(self.fn, "__qualname__", repr(self.fn))
+
+    def _cost(self, meter: Meter, key: tuple[Any, ...], held: Held, args: Any, kwargs: Any) -> _SignatureCost:
+        """Return the cost of calls with the signature `key` of these arguments, counted on copies if it is new."""
         cost = self._costs.get(key)
         if cost is None:
             content: Any = meter.content
             content.look_at_all(held.tensors)  # as parameters: a copy may read their memory in another form
-            cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
+            cost = _SignatureCost(self._name)
             seen = len(passes().seen)
             with _reported_numbers(forward_to_outer=False) as numbers:
                 tally = _count_on_copies(self.fn, args, kwargs, meter)
@@ -237,7 +250,7 @@ class CountedOnce(Generic[P, R]):
             if sum(map(len, self._costs)) + len(key) > _MOST_PARTS:
                 self._costs.clear()
             self._costs[key] = cost
-        return cost, held
+        return cost
 
 
 def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Tally:

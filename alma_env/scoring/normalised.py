@@ -8,7 +8,7 @@ modules could return something else at the next call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from numpy.typing import NDArray
@@ -58,6 +58,17 @@ class Predictor(nn.Module):
         """Return the logits (n, classes) of raw inputs (n, ...)."""
         logits: Tensor = self.body(self.normalize(x))
         return logits
+
+
+def is_plain(normalize: nn.Module) -> TypeGuard[Normalize]:
+    """Return whether a module is a `Normalize` without anything of its own.
+
+    It then returns equal outputs for equal inputs, at no cost. A subclass, a hook or a `forward` of the instance could
+    do other work, which the meter has to see.
+    """
+    if not (type(normalize) is Normalize and has_only(normalize, buffers=("offset", "spread"))):
+        return False
+    return all(type(buffer) is Tensor and buffer.dtype == torch.float32 for buffer in normalize.buffers())
 
 
 class NormalisedInputs:
@@ -112,9 +123,6 @@ def _parts(predictor: nn.Module) -> tuple[Normalize, nn.Module] | None:
         normalize, body = predictor
     else:
         return None
-    if not (type(normalize) is Normalize and has_only(normalize, buffers=("offset", "spread"))):
-        return None
-    constant = all(type(buffer) is Tensor and buffer.dtype == torch.float32 for buffer in normalize.buffers())
     # Hooks on all modules, such as those of a profiler, would miss the calls of `normalize`.
     listened: bool = nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
-    return (normalize, body) if constant and not listened else None
+    return (normalize, body) if is_plain(normalize) and not listened else None

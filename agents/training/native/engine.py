@@ -25,6 +25,7 @@ from alma_env.metering import meter
 from alma_env.metering.function_cost import CountedOnce
 from alma_env.metering.tally import Charges, Tally
 from alma_env.metering.uncounted import uncounted
+from alma_env.scoring.normalised import is_plain
 
 
 def native_engine(
@@ -34,19 +35,21 @@ def native_engine(
     order: DataOrder,
     on_epoch: OnEpoch | None,
 ) -> Curves:
-    """Compute a stage in C++, or by the plain engine if C++ cannot: a network can grow after the engine was chosen.
+    """Compute a stage in C++, or by the plain engine if C++ cannot: a network can change after the engine was chosen.
 
     Raises:
         MemoryError: the memory is short.
         RuntimeError: the C++ functions cannot be built (`library.library`).
     """
     body, settings = predictor.body, order.settings
-    native_train = native_valid = None
-    if supports(body, settings):
-        with uncounted():
-            native_valid, native_train = (
-                _prepared(predictor.normalize, part, body, settings) for part in (valid, train)
-            )
+    own = not is_plain(predictor.normalize)
+    if not supports(body, settings) or (own and settings.augmentation != "none"):
+        return plain_engine(predictor, train, valid, order, on_epoch)
+    if own:  # in the sight of the meter, and once, because it may cost FLOPs and draw random numbers
+        train, valid = (Examples(predictor.normalize(part.x), part.y) for part in (train, valid))
+        predictor = Predictor(nn.Identity(), body)
+    with uncounted():
+        native_valid, native_train = (_prepared(predictor.normalize, part, body, settings) for part in (valid, train))
     if native_train is None or native_valid is None:
         return plain_engine(predictor, train, valid, order, on_epoch)
     body.train()
@@ -109,7 +112,7 @@ def _prepared(normalize: nn.Module, part: Examples, body: nn.Module, settings: S
         x = normalize(part.x)
         return _if_float32(x.flatten(1) if x.dim() > 1 else x, y, linear[0].in_features)
     images = (convolutions[0].in_channels, 32, 32)
-    if part.x.dtype == torch.uint8 and type(normalize) is Normalize and part.x.shape == (len(y), *images):
+    if part.x.dtype == torch.uint8 and isinstance(normalize, Normalize) and part.x.shape == (len(y), *images):
         bytes_of_channels = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, images[0], 1, 1)
         table = normalize(bytes_of_channels).flatten(1).T.contiguous()
         return NativeExamples(part.x.contiguous(), y, table) if len(table) == images[0] else None
@@ -117,7 +120,9 @@ def _prepared(normalize: nn.Module, part: Examples, body: nn.Module, settings: S
 
 
 def _if_float32(x: Tensor, y: Tensor, *shape: int) -> NativeExamples | None:
-    return NativeExamples(x.contiguous(), y) if x.dtype == torch.float32 and x.shape == (len(y), *shape) else None
+    # Inputs that need a gradient come from a normalisation that trains, too, which is an error in the plain engine.
+    fits = x.dtype == torch.float32 and x.shape == (len(y), *shape) and not x.requires_grad
+    return NativeExamples(x.contiguous(), y) if fits else None
 
 
 def _set_state(member: nn.Module, state: Tensor, steps: int) -> None:

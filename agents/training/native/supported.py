@@ -17,9 +17,10 @@ from agents.networks.gate_tree import MixtureLayer
 from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
 from agents.networks.uniform_mixture import UniformMixture
+from agents.training.native.unmodified import is_unmodified
 from agents.training.settings import StageSettings
 
-# What determines the function of a layer, besides its weights. A layer of another type is not supported.
+# What determines the function of a layer, besides its weights.
 _ATTRIBUTES: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Flatten: ("start_dim", "end_dim"),
     nn.Identity: (),
@@ -32,8 +33,6 @@ _ATTRIBUTES: dict[type[nn.Module], tuple[str, ...]] = {
     nn.MaxPool2d: ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"),
     nn.AdaptiveAvgPool2d: ("output_size",),
 }
-_CONTAINERS = (MLP, MixtureMLP, VGG19, FireflyVGG19, MixtureVGG19, MixtureLayer, nn.Sequential, nn.ModuleList)
-
 Description = tuple[Any, ...]
 _FLATTEN: Description = (nn.Flatten, 1, -1, False)
 
@@ -42,8 +41,11 @@ def supports(body: nn.Module, settings: StageSettings) -> bool:
     """Return whether this engine can compute a stage of a network on a CPU in fp32.
 
     It computes MLPs and VGG19s, also those of gMoE with soft gates, or a uniform mixture of either. The members of a
-    uniform mixture must have equal layers and no common weights.
+    uniform mixture must have equal layers and no common weights. No module or tensor of the network may have hooks,
+    parametrizations or functions of its own (`is_unmodified`).
     """
+    if not is_unmodified(body):
+        return False
     members = members_of(body)
     layers = _expected_layers(members[0])
     return (
@@ -118,12 +120,9 @@ def _is_readable(members: list[nn.Module]) -> bool:
     )
 
 
-def _layers(body: nn.Module) -> list[Description] | None:
-    """Return the descriptions of the layers in their order, or None if a part of the network is unknown."""
-    parts = list(body.modules())
-    if not all(type(part) in _ATTRIBUTES or type(part) in _CONTAINERS for part in parts):
-        return None
-    return [_description(part) for part in parts if type(part) in _ATTRIBUTES]
+def _layers(body: nn.Module) -> list[Description]:
+    """Return the descriptions of the layers in their order. The other modules are containers (`is_unmodified`)."""
+    return [_description(part) for part in body.modules() if type(part) in _ATTRIBUTES]
 
 
 def _description(layer: nn.Module) -> Description:

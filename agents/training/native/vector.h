@@ -90,10 +90,11 @@ inline Vector exp(Vector x) {
 // The smallest multiple of kLanes that is at least `count`.
 inline long padded(long count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// Floats at a multiple of 64 bytes, zero at first.
+// Floats at a multiple of 64 bytes, zero at first. Before the first `resize` there is none: a buffer with memory from the
+// start would be large enough for the logits of one class, and the buffers that are resized with it would stay small.
 class Buffer {
  public:
-  explicit Buffer(long size = 0) { resize(size); }
+  Buffer() = default;
   ~Buffer() { std::free(data_); }
   Buffer(Buffer&& other) noexcept : data_(other.data_), size_(other.size_) { other.data_ = nullptr; }
   Buffer(const Buffer&) = delete;
@@ -102,7 +103,8 @@ class Buffer {
   void resize(long size) {
     std::free(data_);
     size_ = padded(size < 1 ? 1 : size);
-    data_ = static_cast<float*>(std::aligned_alloc(64, size_ * sizeof(float)));
+    const std::size_t bytes = (size_ * sizeof(float) + 63) / 64 * 64;  // `aligned_alloc` demands a multiple
+    data_ = static_cast<float*>(std::aligned_alloc(64, bytes));
     if (data_ == nullptr) throw std::bad_alloc();
     clear();
   }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.networks.gate_tree import Routing
-from agents.networks.mixture import MixtureMLP
+from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.native.engine import native_engine
@@ -26,6 +26,7 @@ from .test_native import (
     CIFAR,
     ENGINE_PAIR,
     examples,
+    grown,
     mixture_of_experts,
     mlp,
     needs_compiler,
@@ -286,5 +287,27 @@ def test_few_examples_and_many_classes_train_as_with_the_plain_engine(
     )
     assert charge == plain_charge
     assert report.validation_loss == pytest.approx(plain_report.validation_loss, rel=1e-3, abs=1e-6)
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(native.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", range(1, 6))
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "shape"), [(MLP, PIXELS), (VGG19, (3, 32, 32)), (MixtureVGG19, (3, 32, 32))])
+def test_the_smallest_networks_take_a_step_on_one_example_as_with_the_plain_engine(
+    kind: Any, shape: tuple[int, ...], width: int, classes: int
+) -> None:
+    """A buffer that is too small for them would be written past its end."""
+    sizes = {"inputs": 64, "hidden": width} if kind is MLP else {"width": width}
+    body = kind(**sizes, classes=classes, generator=seeded(0))
+    if isinstance(body, MixtureVGG19):
+        body = grown(body, [(0,)] * 4, True)
+    part = examples(1, shape, 0)
+    part = Examples(part.x, part.y % classes)
+    settings = StageSettings(epochs=1, batch_size=1, learning_rate=0.1)
+    (plain, _, plain_charge), (native, _, charge) = (
+        run(engine, body, settings, train=part, valid=part) for engine in ENGINE_PAIR
+    )
+    assert charge == plain_charge
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(native.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
