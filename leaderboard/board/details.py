@@ -22,7 +22,7 @@ from leaderboard.errors import NotFoundError
 from leaderboard.rules import MAXIMUM_SEEDS
 from leaderboard.submission import manifest as manifests
 from leaderboard.text_safety import printable
-from leaderboard.verification.result import Finding, Severity
+from leaderboard.verification.result import FAILED, Finding, Severity
 
 # Kinds of events whose texts everyone may read. The texts of other kinds may describe the board's machines.
 _PUBLIC_EVENTS = ("submitted", "claimed", "failed", "held", "damaged", "accepted", "rejected")
@@ -140,6 +140,12 @@ class Details:
         """Why it failed, is held or was rejected, for everyone; empty if only the findings say it."""
         kinds = _REASONS.get(self.state, ())
         return next((event.text for event in reversed(self.events) if event.kind in kinds), "")
+
+    @property
+    def can_be_retried(self) -> bool:
+        """Whether a maintainer can queue it again: it has no result, or one with a run that failed."""
+        failed = any((finding.severity, finding.code) == ("fatal", FAILED) for finding in self.findings)
+        return self.state in ("failed", "held") or (self.state == "rejected" and failed)
 
     @property
     def own_costs(self) -> bool:

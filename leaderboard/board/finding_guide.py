@@ -29,7 +29,7 @@ _ROWS = (
     (
         *("failed", "The run did not finish: the agent raised an error, exceeded a limit, or broke the protocol."),
         "An error of the agent, or of a library that the sandbox does not have.",
-        "The text of the error. If it names the worker's machine (memory, disk), verify again on another machine.",
+        "The text of the error. If it names the worker's machine (memory, disk), queue the submission again.",
     ),
     (
         *(
@@ -140,7 +140,9 @@ with `alma-leaderboard review ID --accept --reason TEXT`. The submission's page 
    lacks runs or has a fatal finding (`failed`) cannot be accepted.
 4. If not, ask the authors (the manifest may have a contact), and decide after their answer.
 
-`alma-leaderboard verify ID --database URL` runs a submission again on your machine.
+If a run failed and the submission is not at fault, queue it again on `/review`, or with `alma-leaderboard retry ID`.
+Its result stays until the new one replaces it. `alma-leaderboard verify ID --database URL` runs a submission on your
+machine and stores nothing.
 
 | finding | what it says | how an honest submission comes to it | what to look at |
 | --- | --- | --- | --- |

@@ -6,7 +6,8 @@ the oldest. Many submissions of one account, or many accounts of one address, do
 A worker claims a job for a limited time, its *lease*, and renews the lease while it works. A worker that is killed does
 not renew, so any worker on any machine can claim the job when the lease ends. Each claim has a new random key, and only
 the key of the last claim can finish, fail or release the job. The result of a worker that was too slow is therefore
-discarded. A constraint of the table also limits a submission to one result.
+discarded. A constraint of the table also limits a submission to one result. The result of a run that failed can be
+verified again: it stays until the new result replaces it.
 
 A start that ends without a verdict, because the worker was killed or its machine could not run it, is an
 *interruption*. It is not an attempt of the submission. But a submission may be what kills the workers, so the pauses
@@ -34,7 +35,7 @@ from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import WAITING, Job
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.text_safety import storable
-from leaderboard.verification.result import Verification
+from leaderboard.verification.result import FAILED, Verification
 
 LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
@@ -144,6 +145,7 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
         with writing(engine) as session:
             job = jobs.held(session, lease.job_id, lease.key, lease.worker)
             moment = now(session)
+            results.remove_failed(session, job.submission_id)
             results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
             jobs.log(session, job, moment, job.submission.state, "")
@@ -259,17 +261,21 @@ def hold(engine: Engine, lease: Lease, kind: str, reason: str) -> None:
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
-    """Queue a failed or held job again, with all its attempts. The log names the maintainer's account, if there is one.
+    """Queue a failed or held job again, or one whose result has a failed run, with all its attempts.
+
+    An earlier result stays until the new one replaces it. The log names the maintainer's account, if there is one.
 
     Raises:
-        NotFoundError: the submission has no failed or held job.
+        NotFoundError: the submission has no such job.
     """
     with writing(engine) as session:
         # Only its state is read: the rest of its row may be damaged, and is written anew.
         found = select(Job.state).where(Job.submission_id == submission_id).with_for_update()
         state = session.scalars(found).first()
-        if state not in ("failed", "held"):
+        if state not in ("failed", "held") and not (state == "finished" and results.has_failed(session, submission_id)):
             why = "it does not exist" if state is None else f"its job is {state}"
+            if state == "finished":
+                why += f" and its result has no finding {FAILED}"
             raise NotFoundError(f"submission {submission_id}: {why}; only a failed verification can be retried")
         jobs.restart(session, submission_id, now(session), account_id)
 

@@ -6,18 +6,28 @@ import math
 import zlib
 from datetime import datetime
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Select, delete, select
 from sqlalchemy.orm import Session
 
 from agents.analysis.statistics import Interval
 from alma_env import Ledger
 from leaderboard.database.engine import now, writing
-from leaderboard.database.tables import METRICS, Account, AuditFinding, Event, Result, ResultRun, State, Submission
+from leaderboard.database.tables import (
+    METRICS,
+    WAITING,
+    Account,
+    AuditFinding,
+    Event,
+    Result,
+    ResultRun,
+    State,
+    Submission,
+)
 from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.rules import MINIMUM_SEEDS, TICKS, budget_class
 from leaderboard.submission.manifest import from_dict
 from leaderboard.text_safety import shown, storable
-from leaderboard.verification.result import Severity, Verification, VerifiedRun
+from leaderboard.verification.result import FAILED, Severity, Verification, VerifiedRun
 
 # State of a submission, by its most severe finding.
 STATES: dict[Severity, State] = {"info": "verified", "suspicious": "flagged", "fatal": "rejected"}
@@ -63,6 +73,25 @@ def record(session: Session, submission: Submission, verification: Verification,
     session.flush()
 
 
+def has_failed(session: Session, submission_id: int) -> bool:
+    """Return whether the result of a submission has a run that failed, so that it can be verified again."""
+    return session.scalars(_failed(submission_id)).first() is not None
+
+
+def remove_failed(session: Session, submission_id: int) -> None:
+    """Remove the result of a submission if a run failed, so that a new result can replace it in the transaction."""
+    id = session.scalars(_failed(submission_id)).first()
+    if id is not None:
+        for rows in (ResultRun, AuditFinding):
+            session.execute(delete(rows).where(rows.result_id == id))
+        session.execute(delete(Result).where(Result.id == id))
+
+
+def _failed(submission_id: int) -> Select[int]:
+    failed = AuditFinding.severity == "fatal", AuditFinding.code == FAILED
+    return select(Result.id).join(Result.findings).where(Result.submission_id == submission_id, *failed)
+
+
 def ledger_of(run: ResultRun) -> Ledger:
     """Return the ledger of a stored run, bit for bit."""
     return Ledger.from_json(zlib.decompress(run.ledger).decode())
@@ -73,7 +102,8 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
 
     Raises:
         NotFoundError: there is no such submission or result, or no active maintainer of this name.
-        SubmissionError: the reason is empty, or the result to accept has a fatal finding or lacks runs.
+        SubmissionError: the reason is empty, the result to accept has a fatal finding or lacks runs, or the submission
+            is verified again.
     """
     if not reason.strip():
         raise SubmissionError("reason='': a decision needs a reason for the log; write one")
@@ -86,6 +116,11 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
             if session.scalar(select(Submission.id).where(Submission.id == submission_id)) is None:
                 raise NotFoundError(f"submission {submission_id}: it does not exist; see the list of submissions")
             raise NotFoundError(f"submission {submission_id}: it has no result; wait for its verification")
+        if result.submission.state in WAITING:
+            raise SubmissionError(
+                f"submission {submission_id}: it is {result.submission.state}, and a new result will replace this one; "
+                "decide after the verification"
+            )
         if accept:
             _require_acceptable(result)
         result.published = accept
@@ -101,7 +136,7 @@ def _require_acceptable(result: Result) -> None:
         found = f" and the fatal finding {fatal}" if fatal else ""
         raise SubmissionError(
             f"submission {result.submission_id}: {result.seeds} verified runs of {seeds}{found}; a result on the board "
-            "has a run of every seed and no fatal finding; reject it"
+            "has a run of every seed and no fatal finding; reject it, or queue it again if its run failed"
         )
 
 

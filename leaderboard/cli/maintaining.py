@@ -35,7 +35,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     review.add_argument("--reason", required=True, help="reason of the decision, visible to everyone")
     review.add_argument("--account", help="name of the maintainer who decides, for --database")
 
-    retry = add_command(commands, "retry", _retry, "queue a failed verification again")
+    retry = add_command(commands, "retry", _retry, "queue a failed verification again, or one with a failed run")
     retry.add_argument("id", type=id_number, help="id of the submission")
     for command in (review, retry):
         add_board(command)

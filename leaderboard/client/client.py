@@ -206,7 +206,7 @@ class Client:
         return self._details("POST", path, json={"accept": accept, "reason": reason})
 
     def retry(self, submission_id: int) -> Details:
-        """Queue a failed verification again. Only for maintainers."""
+        """Queue a failed verification again, or one with a failed run. Only for maintainers."""
         return self._details("POST", f"/submissions/{int(submission_id)}/retry", repeat=False)
 
     def me(self) -> Me:

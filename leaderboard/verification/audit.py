@@ -15,7 +15,7 @@ from alma_env import Ledger, Row
 from leaderboard.verification.cpu_witness import floor_rate, overhead_seconds, unexplained_seconds
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.one_run import SandboxedRun
-from leaderboard.verification.result import Finding
+from leaderboard.verification.result import FAILED, Finding
 from leaderboard.verification.rounded_parameters import KEPT_BITS
 
 # FLOPs per second far above those of any CPU core: FLOPs that took less CPU time were not executed.
@@ -35,7 +35,7 @@ CodeAndText = tuple[str, str]  # of a finding
 
 def run_findings(run: SandboxedRun) -> list[Finding]:
     """Return all findings about one run, the most severe first."""
-    found = [] if run.failure is None else [Finding("fatal", "failed", run.failure)]
+    found = [] if run.failure is None else [Finding("fatal", FAILED, run.failure)]
     suspicions: dict[str, str] = {}  # by code; the first text is enough for a review
     for check in _CHECKS:
         for code, text in check(run):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the sandboxes import this package, and need neither
 
 Severity = Literal["info", "suspicious", "fatal"]
 SEVERITIES: tuple[Severity, ...] = ("info", "suspicious", "fatal")
+FAILED = "failed"  # code of the finding that a run did not finish, for which the machine may be at fault
 
 # Gets the progress of a verification as a short text. Raises LeaseLostError when the result would not be used.
 OnProgress = Callable[[str], None]

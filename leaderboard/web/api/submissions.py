@@ -107,9 +107,9 @@ def decide(engine: Database, caller: Reviewer, submission_id: SubmissionId, deci
 
 @router.post(
     "/submissions/{submission_id}/retry",
-    responses={**NO_TOKEN, **errors(_404="there is no such submission, or its verification has not failed")},
+    responses={**NO_TOKEN, **errors(_404="there is no such submission, or nothing of it has failed")},
 )
 def retry(engine: Database, caller: Reviewer, submission_id: SubmissionId) -> Details:
-    """Queue a failed verification again, with all its attempts. Only for maintainers."""
+    """Queue a failed verification, or one with a failed run, again with all its attempts. Only for maintainers."""
     queue.retry(engine, submission_id, account_id=caller.account_id)
     return submission(engine, caller, submission_id)

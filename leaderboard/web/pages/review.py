@@ -80,7 +80,7 @@ def decision(request: Request, form: FormData) -> Response:
 
 
 def retry(request: Request, form: FormData) -> Response:
-    """Queue a failed verification again."""
+    """Queue a failed verification again, or one with a failed run."""
     caller = require(request, "review", maintainer=True)
     try:
         id = whole_number("id", field(form, "id"))

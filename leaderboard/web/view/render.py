@@ -41,6 +41,7 @@ _EVENTS = {
     "damaged": "not verified: the stored files are not those that were sent",
     "given back": "the worker was stopped; another worker will start again",
     "failed": "the verification failed",
+    "queued again": "queued again by a maintainer",
     "verified": "verified",
     "flagged": "verified with suspicious findings; a maintainer will decide",
     "rejected": "rejected",
