@@ -13,7 +13,7 @@ from agents.sweeps.progress import say
 
 def push_policy(options: argparse.Namespace, console: Console) -> int:
     """Put a learned policy into a repository or folder."""
-    seen = policies.push(options.file, options.to, private=options.private)
+    seen = policies.push(options.file, options.to, private=options.private, replace=options.replace)
     say(console, f"{seen}: alma policy pull {options.to} --out policy.zip")
     return 0
 
@@ -28,10 +28,10 @@ def pull_policy(options: argparse.Namespace, console: Console) -> int:
 
 def push_runs(options: argparse.Namespace, console: Console) -> int:
     """Put finished runs into a repository or folder."""
-    replaced = recorded_runs.is_replaced_by_push(options.to, options.paths)
-    runs, left_out = load.find(*options.paths, strict=replaced)  # runs that cannot be read would be lost
+    kept = recorded_runs.is_replaced_by_push(options.to, options.paths)  # the new file holds the runs of the old one
+    runs, left_out = load.find(*options.paths, strict=kept)  # runs that cannot be read would be lost
     say(console, *left_out)
-    seen = recorded_runs.push(runs, options.to, private=options.private)
+    seen = recorded_runs.push(runs, options.to, private=options.private, replace=kept or options.replace)
     say(console, f"{seen}: {len(runs)} runs; alma runs pull {options.to} --out runs.jsonl.xz")
     return 0
 

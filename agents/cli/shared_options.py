@@ -85,6 +85,8 @@ def add_push(parser: argparse.ArgumentParser) -> None:
     place = "repository USER/NAME, which is created if it is missing, or a folder such as ./folder"
     parser.add_argument("--to", required=True, metavar="PLACE", help=place)
     parser.add_argument("--private", action="store_true", help="create the repository as private")
+    replace = "replace what an earlier push put there; without it, a push replaces no file"
+    parser.add_argument("--replace", action="store_true", help=replace)
 
 
 def add_pull(parser: argparse.ArgumentParser, out: str) -> None:

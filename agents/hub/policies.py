@@ -12,14 +12,14 @@ from agents.policies.learned import LearnedPolicy
 FILE = "policy.zip"
 
 
-def push(file: Path, place: str, *, private: bool = False) -> str:
+def push(file: Path, place: str, *, private: bool = False, replace: bool = False) -> str:
     """Put a learned policy into a repository or folder; return where it can be seen.
 
     Raises:
         ValueError: the file is no learned policy, or as `agents.hub.repository.push`.
     """
     policy = LearnedPolicy(file)  # refuses a file that no run could play
-    return repository.push(place, "model", partial(_write, file, policy, place), private=private)
+    return repository.push(place, "model", partial(_write, file, policy, place), private=private, replace=replace)
 
 
 def pull(place: str, file: Path, *, revision: str | None = None) -> None:

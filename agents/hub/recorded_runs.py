@@ -23,7 +23,7 @@ _INT64 = 2**63
 _LISTS = ("declared", "registered")  # columns of ticks that hold lists of texts
 
 
-def push(runs: Sequence[FinishedRun], place: str, *, private: bool = False) -> str:
+def push(runs: Sequence[FinishedRun], place: str, *, private: bool = False, replace: bool = False) -> str:
     """Put finished runs into a repository or folder; return where they can be seen.
 
     Raises:
@@ -32,7 +32,7 @@ def push(runs: Sequence[FinishedRun], place: str, *, private: bool = False) -> s
     """
     if not runs:
         raise ValueError(f"{place}: no finished run to push; finish one first")
-    return repository.push(place, "dataset", partial(_write, runs, place), private=private)
+    return repository.push(place, "dataset", partial(_write, runs, place), private=private, replace=replace)
 
 
 def pull(place: str, file: Path, *, revision: str | None = None) -> None:

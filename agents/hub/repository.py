@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ _IN_EVERY_CARD = "of alma-env, a benchmark for anytime learning at macroscale (a
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool = False) -> str:
+def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool = False, replace: bool = False) -> str:
     """Write files and put them into a repository or folder; return where they can be seen.
 
     Args:
@@ -27,9 +27,10 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
         kind: the kind of repository; without effect on a folder.
         write: writes the files into the folder that it is called with.
         private: create the repository as private; without effect on a folder and on a repository that exists.
+        replace: replace files of the same names. A README.md of the user in a folder is never replaced.
 
     Raises:
-        ValueError: the place is neither, the folder has a README.md of the user, or the Hub refuses (no login, no
+        ValueError: the place is neither, it has files that the push would replace, or the Hub refuses (no login, no
             permission, no network).
         MissingPackageError: `huggingface_hub` is not installed.
     """
@@ -39,9 +40,12 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
     hub = None if folder is not None else _hub(place)  # before anything is written
     with TemporaryDirectory() as built:
         write(Path(built))
+        files = sorted(Path(built).iterdir())
         if folder is not None:
+            if not replace:
+                _require_none(place, [file.name for file in files if (folder / file.name).exists()])
             folder.mkdir(parents=True, exist_ok=True)
-            for file in Path(built).iterdir():
+            for file in files:
                 with replacing(folder / file.name) as partial:
                     shutil.copyfile(file, partial)
             return str(folder)
@@ -49,6 +53,9 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
         with _errors_in_one_line(place):
             api = hub.HfApi()
             api.create_repo(place, repo_type=kind, private=private, exist_ok=True)
+            there = [] if replace else api.list_repo_files(place, repo_type=kind)
+        _require_none(place, [file.name for file in files if file.name in there])
+        with _errors_in_one_line(place):
             done = api.upload_folder(
                 repo_id=place, repo_type=kind, folder_path=built, commit_message="Written by alma-env"
             )
@@ -111,6 +118,15 @@ def _require_no_other_card(place: str, folder: Path) -> None:
         raise ValueError(
             f"{file}: not a card of alma-env, and a push replaces the {CARD} of its folder; give a folder of its own, "
             f"such as --to {place.rstrip('/')}/published"
+        )
+
+
+def _require_none(place: str, names: Sequence[str]) -> None:
+    """Raise ValueError if the push would replace files of these names."""
+    if names:
+        raise ValueError(
+            f"{place}: it has {', '.join(names)}, and a push replaces no file; give another place, or --replace to "
+            "replace what is there"
         )
 
 

@@ -48,7 +48,7 @@ def remote(tmp_path, monkeypatch) -> Path:
     api = create_autospec(hub.HfApi, instance=True)
 
     def upload(*, repo_id: str, repo_type: str, folder_path: str, **_: object) -> SimpleNamespace:
-        shutil.copytree(folder_path, folder / repo_type / repo_id)
+        shutil.copytree(folder_path, folder / repo_type / repo_id, dirs_exist_ok=True)
         return SimpleNamespace(commit_url=f"https://hub.example/{repo_id}/commit/1")
 
     def download(repo_id: str, filename: str, *, repo_type: str, revision: str | None) -> str:
@@ -57,7 +57,11 @@ def remote(tmp_path, monkeypatch) -> Path:
             raise hub.errors.LocalEntryNotFoundError("cannot find the file")
         return str(found)
 
+    def names(repo_id: str, *, repo_type: str) -> list[str]:
+        return [".gitattributes", *(path.name for path in (folder / repo_type / repo_id).glob("*"))]
+
     api.upload_folder.side_effect = upload
+    api.list_repo_files.side_effect = names
     monkeypatch.setattr(hub, "HfApi", create_autospec(hub.HfApi, return_value=api))
     monkeypatch.setattr(hub, "hf_hub_download", create_autospec(hub.hf_hub_download, side_effect=download))
     return folder
@@ -127,7 +131,42 @@ def test_a_push_replaces_its_own_card_and_no_other_readme(what, policy, tmp_path
     assert "README.md: not a card of alma-env" in message
     assert "such as --to ./published" in message
     assert [path.read_text()[:12] for path in (tmp_path / "project").iterdir()] == ["# My project"]
-    assert [main([what, "push", str(pushed), "--to", "./published"]) for _ in range(2)] == [0, 0]
+    assert main([what, "push", str(pushed), "--to", ".", "--replace"]) == 2
+    assert main([what, "push", str(pushed), "--to", "./published"]) == 0
+    assert main([what, "push", str(pushed), "--to", "./published", "--replace"]) == 0
+
+
+@pytest.mark.parametrize("place", ["me/waiting", "./published"])
+def test_a_second_push_replaces_the_first_only_if_the_user_says_so(
+    place, policy, remote, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    second = tmp_path / "second.zip"
+    sb3.PPO("MlpPolicy", _Decisions(), n_steps=2, batch_size=2, device="cpu", seed=1).save(second)
+
+    def pulled() -> bytes:
+        assert main(["policy", "pull", place, "--out", "back.zip"]) == 0
+        return (tmp_path / "back.zip").read_bytes()
+
+    assert main(["policy", "push", str(policy), "--to", place]) == 0
+    capsys.readouterr()
+    assert main(["policy", "push", str(second), "--to", place]) == 2
+    message = f"{place}: it has README.md, policy.zip, and a push replaces no file; give another place, or --replace"
+    assert message in capsys.readouterr().err
+    assert pulled() == policy.read_bytes()
+    assert main(["policy", "push", str(second), "--to", place, "--replace"]) == 0
+    assert pulled() == second.read_bytes()
+
+
+def test_runs_that_a_push_would_lose_are_kept_and_runs_of_the_folder_itself_may_be_added_to(tmp_path, capsys):
+    place, more = tmp_path / "published", tmp_path / "more.jsonl.xz"
+    recorded_runs.push([fake_run(seed=0)], str(place))
+    load.pack([fake_run(seed=1)], more)
+    assert main(["runs", "push", str(more), "--to", str(place)]) == 2
+    assert "it has README.md, runs.jsonl.xz, runs.parquet, ticks.parquet, and a push" in capsys.readouterr().err
+    assert [run.run_config.seed for run in load.find(place)[0]] == [0]
+    assert main(["runs", "push", str(place), str(more), "--to", str(place)]) == 0
+    assert [run.run_config.seed for run in load.find(place)[0]] == [0, 1]
 
 
 def test_an_interrupted_push_keeps_the_earlier_file(policy, tmp_path, monkeypatch):
@@ -143,7 +182,7 @@ def test_an_interrupted_push_keeps_the_earlier_file(policy, tmp_path, monkeypatc
 
     monkeypatch.setattr(shutil, "copyfile", stops)
     with pytest.raises(KeyboardInterrupt):
-        policies.push(policy, str(place))
+        policies.push(policy, str(place), replace=True)
     assert sorted(path.name for path in place.iterdir()) == ["README.md", "policy.zip"]
     assert (place / "policy.zip").read_bytes() == policy.read_bytes()
 
