@@ -28,19 +28,19 @@ def show(options: argparse.Namespace, console: Console) -> int:
     """Print a table and draw the errors of the finished runs below a folder."""
     found, left_out = load.find(options.folder)
     say(json_output.messages(console, as_json=options.json), *left_out)
+    labelled = {measure: _labelled(found, measure) for measure in (measures.ERROR_RATE, measures.PERPLEXITY)}
     if options.json:
-        ordered = sorted(found, key=lambda run: (run.run_config.env, natural_key(run.run_config.label), run.seed))
-        json_output.write([_summary(run) for run in ordered])
+        listed = [one for of_measure in labelled.values() for one in of_measure]
+        listed.sort(key=lambda one: (one[1].run_config.env, natural_key(one[0]), one[1].seed))
+        json_output.write([_summary(label, run) for label, run in listed])
         return 0
     if len(found) == 1 and not left_out:
         console.print_json(json.dumps(found[0].config))
-    for measure in (measures.ERROR_RATE, measures.PERPLEXITY):  # error rates and perplexities have no common table
-        measured = [run for run in found if measures.measure_of(run.run_config.protocol) == measure]
+    for measure, measured in labelled.items():  # error rates and perplexities have no common table
         if measured:
-            streams = ", ".join(sorted({run.run_config.env for run in measured}))
+            streams = ", ".join(sorted({run.run_config.env for _, run in measured}))
             groups: dict[str, dict[int, Ledger]] = {}
-            labels = labels_of([run.run_config for run in measured])
-            for label, run in zip(labels, measured, strict=True):
+            for label, run in measured:
                 if run.seed in groups.setdefault(label, {}):
                     say(console, f"{run.folder}: {label}, seed {run.seed} with another computation; counted once")
                 groups[label].setdefault(run.seed, run.ledger)
@@ -50,10 +50,16 @@ def show(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _summary(run: FinishedRun) -> dict[str, Any]:
+def _labelled(runs: Sequence[FinishedRun], measure: measures.Measure) -> list[tuple[str, FinishedRun]]:
+    """The runs with a measure, each with the name of its line in the table."""
+    measured = [run for run in runs if measures.measure_of(run.run_config.protocol) == measure]
+    return list(zip(labels_of([run.run_config for run in measured]), measured, strict=True))
+
+
+def _summary(label: str, run: FinishedRun) -> dict[str, Any]:
     """The result of a run and its configuration, for other programs."""
     score = dataclasses.asdict(run.ledger.score())
-    return {"folder": run.folder, "label": run.run_config.label, "seed": run.seed, "score": score, "config": run.config}
+    return {"folder": run.folder, "label": label, "seed": run.seed, "score": score, "config": run.config}
 
 
 def picture_folder(path: Path) -> Path:

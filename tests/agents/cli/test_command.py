@@ -79,6 +79,22 @@ def test_show_prints_json_in_the_order_of_the_table(capsys, tmp_path):
     assert found == [(1, 0), (1, 1), (2, 0), (2, 1), (10, 0), (10, 1)]
 
 
+def test_the_labels_of_json_are_the_lines_of_the_table(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    for seed in (0, 1):
+        write(fake_run(seed=seed, policy={"name": "random", "probability": 0.5, "seed": seed}), tmp_path / "random")
+        write(fake_run(seed=seed, stage={"epochs": 1}), tmp_path / "short")
+        write(fake_run(seed=seed, stage={"epochs": 3}), tmp_path / "long")
+    _, out, _ = run(capsys, "show", str(tmp_path), "--json")
+    seeds: dict[str, list[int]] = {}
+    for one in json.loads(out):
+        seeds.setdefault(one["label"], []).append(one["seed"])
+    assert list(seeds.values()) == [[0, 1]] * 3
+    _, table, _ = run(capsys, "show", str(tmp_path))
+    lines = table.splitlines()
+    assert [[line for line in lines if label in line] != [] for label in seeds] == [True] * 3
+
+
 def test_show_has_one_line_per_setting(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     out = ["--out", str(tmp_path)]
