@@ -1,8 +1,9 @@
 """The project's own agents as submissions, with shipped results, so that every board starts with baselines.
 
 The results in ``baselines.jsonl.xz`` come from the same verification as those of every submission; each names its
-machine and versions. A result belongs to exactly the files that were verified. A baseline whose files have changed
-is queued and verified like any other submission.
+machine and versions. Their CPU seconds are rounded to 0.1 s, as the verification printed them. A result belongs to
+exactly the files that were verified. A baseline whose files have changed is queued and verified like any other
+submission.
 """
 
 from __future__ import annotations

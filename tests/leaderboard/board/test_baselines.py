@@ -92,4 +92,7 @@ def test_shipped_results_belong_to_the_current_files(tmp_path):
     for env in ("Digits-ALMA-v0", "MNIST-ALMA-v0"):
         lines = standings(engine, env).lines
         assert {line.method for line in lines} == {"sm", "ens", "umix", "gens", "gmoe"}
-        assert all(details(engine, line.submission_id).environment["isolation"] == "isolated" for line in lines)
+        for found in (details(engine, line.submission_id) for line in lines):
+            assert found.environment["isolation"] == "isolated"
+            counted = [f"seed {run.seed}: {run.cpu_seconds:.1f} CPU seconds after tick 0" for run in found.runs]
+            assert all(text in found.environment["used"] for text in counted)
