@@ -11,15 +11,34 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 _TOOLS = frozenset({"torch", "numpy", "alma_env", "agents", "leaderboard"})
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _LIBRARIES = frozenset(sys.stdlib_module_names) | _TOOLS
 
 
 def is_in(kind: type, packages: frozenset[str]) -> bool:
-    """Return whether a class belongs to one of these packages, and does not only claim their name."""
+    """Return whether a class belongs to one of these packages, and does not only claim their name.
+
+    A module class whose ``forward`` was replaced belongs to none: its answers are those of another code.
+    """
     # A metaclass can make two classes equal, so that a cache would confuse them.
-    return _plain_class_is_in(kind, packages) if type(kind) is type else _class_is_in(kind, packages)
+    known = _plain_class_is_in(kind, packages) if type(kind) is type else _class_is_in(kind, packages)
+    # Not cached, because a program can replace the function, or its code, at any time.
+    return known and (nn.Module not in kind.__mro__ or _has_own_forward(kind))
+
+
+def _has_own_forward(kind: type) -> bool:
+    """Return whether a module class computes what its package wrote, and not a function that replaced it."""
+    base = next(base for base in kind.__mro__ if "forward" in vars(base))
+    forward = vars(base)["forward"]
+    if not isinstance(forward, types.FunctionType):
+        return False
+    code = forward.__code__
+    # A decorator of PyTorch has code in its folder too, but another name.
+    named = code.co_qualname in (f"{base.__qualname__}.forward", "_forward_unimplemented")
+    return named and code.co_filename.startswith(_folder_of(base.__module__.partition(".")[0]))
 
 
 def _class_is_in(kind: type, packages: frozenset[str]) -> bool:
@@ -34,9 +53,14 @@ def _class_is_in(kind: type, packages: frozenset[str]) -> bool:
         pass  # some classes of libraries are not found by their name
     if not kind.__flags__ & _MADE_BY_PYTHON:
         return True
-    folder = os.path.dirname(getattr(sys.modules.get(package), "__file__", None) or os.__file__)
+    folder = _folder_of(package)
     functions = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
-    return bool(functions) and all(one.__code__.co_filename.startswith(folder + os.sep) for one in functions)
+    return bool(functions) and all(one.__code__.co_filename.startswith(folder) for one in functions)
+
+
+def _folder_of(package: str) -> str:
+    """Return the folder of the files of a package, with a separator at its end."""
+    return os.path.dirname(getattr(sys.modules.get(package), "__file__", None) or os.__file__) + os.sep
 
 
 _plain_class_is_in = functools.lru_cache(maxsize=4096)(_class_is_in)
