@@ -48,7 +48,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         _print_part(plans, specs, request, options, console)
         return 0
     together = distinct(spec for of_plan in specs.values() for spec in of_plan)
-    slow = _slowness(together, options, console) if options.calibrate else {}
+    runs = _finished(options, console)
+    slow = _slowness(split(together, runs)[1], together, options, console) if options.calibrate else {}
     costs = [(name, options.scale, cost_of(of_plan, slow)) for name, of_plan in specs.items()]
     if len(plans) > 1:
         costs.append(("together", options.scale, cost_of(together, slow)))
@@ -56,7 +57,6 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
     if request.changes:
         say(console, _instead(request))
-    runs = _finished(options, console)
     if options.missing or (options.dry_run and _only_reads(options)):
         console.print(Markdown(report.remaining_table(_outcomes(plans, specs, runs, options), slow)))
     if options.dry_run:
@@ -101,14 +101,25 @@ def _require_no_ignored_option(options: argparse.Namespace) -> None:
             raise ValueError("--calibrate without --dry-run: it measures the hours that --dry-run prints; give both")
 
 
-def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> dict[str, float]:
+def _slowness(
+    left: Sequence[RunSpec], specs: Sequence[RunSpec], options: argparse.Namespace, console: Console
+) -> dict[str, float]:
     """Measure this machine, and print how many times as long it takes as the rates of the package say.
 
+    Args:
+        left: the runs that are not finished; only their data are measured, with no more processes than they need.
+        specs: all runs of the table.
+        options: of the command.
+        console: for the factors.
+
     Raises:
-        ValueError: no data of the runs can be measured.
+        ValueError: no data of the runs that are left can be measured.
     """
-    workers = options.workers or len(worker_variables(None, 0, options.threads or 1))
-    data = {spec.known_facts().data for spec in specs}
+    if not left:
+        say(console, "All runs are finished, so this machine is not measured; the hours are those of the package")
+        return {}
+    workers = min(len(left), options.workers or len(worker_variables(None, 0, options.threads or 1)))
+    data = {spec.known_facts().data for spec in left}
     measured = samples_for(data)
     say(console, f"Measuring this machine (runs side by side: {workers}); it takes some minutes")
     found = calibrate(data, workers)
@@ -120,7 +131,8 @@ def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Co
             f"({len(one.factors)} measurements, {low:.2f} to {high:.2f})",
         )
     say(console, "The table below has the hours of this machine")
-    if others := [name for name in sorted(data) if measured_data(name) not in measured]:
+    all_data = {spec.known_facts().data for spec in specs}
+    if others := [name for name in sorted(all_data) if measured_data(name) not in measured]:
         say(console, f"{', '.join(others)}: not measured; the hours are those of the rates of the package")
     return slowness(found)
 

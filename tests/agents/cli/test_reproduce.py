@@ -169,6 +169,26 @@ def test_a_dry_run_prints_the_hours_of_this_machine(monkeypatch, capsys):
     assert here / of_package == pytest.approx(387.3, rel=0.1)
 
 
+def test_a_calibration_measures_only_what_the_runs_that_are_left_need(monkeypatch, capsys):
+    asked = []
+
+    def calibrate(data, workers):
+        asked.append((data, workers))
+        return [Calibration("CIFAR10", (2.0,))]
+
+    monkeypatch.setattr(reproduce_cli, "calibrate", calibrate)
+    monkeypatch.setenv("COLUMNS", "160")
+    options = ["--scale", "cpu", "--missing", "--dry-run", "--calibrate", "--workers", "999"]
+    assert main(["reproduce", "fig7", "fig4", *options]) == 0  # the runs of fig7, on MNIST, are in the package
+    shown = capsys.readouterr().out
+    *_, of_left = (line.split() for line in shown.splitlines() if line.split()[:2] == ["together", "cpu"])
+    assert asked == [({"CIFAR10"}, int(of_left[3].replace(",", "")))]
+    assert "MNIST: not measured; the hours are those of the rates of the package" in " ".join(shown.split())
+    assert main(["reproduce", "fig7", *options]) == 0
+    assert "All runs are finished, so this machine is not measured" in " ".join(capsys.readouterr().out.split())
+    assert len(asked) == 1
+
+
 def test_recorded_and_own_runs_are_joined(out, tmp_path, monkeypatch, capsys):
     runs = load.find(out)[0]
     recorded, own = tmp_path / f"recorded{archive.SUFFIX}", tmp_path / "own"
