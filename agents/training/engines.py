@@ -45,8 +45,9 @@ def choose_engine(
         )
     if engine == "graphs":
         raise ValueError(
-            "engine='graphs': needs one process on a GPU, an MLP or a VGG19, of experts only with soft gates, and no "
-            "updates, accumulation and clip; use engine='auto' or 'plain'"
+            "engine='graphs': needs one process on a GPU, an MLP or a VGG19, of experts only with soft gates, and "
+            "without hooks, pruning, parametrizations, or attributes and functions of your own; and no updates, "
+            "accumulation and clip; use engine='auto' or 'plain'"
         )
     return "plain"
 

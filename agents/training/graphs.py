@@ -15,34 +15,24 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from agents.networks.firefly_network import FireflyVGG19, ResidualLayer
-from agents.networks.gate_tree import MixtureLayer
-from agents.networks.mixture import MixtureMLP, MixtureVGG19
-from agents.networks.mlp_vgg import MLP, VGG19, Predictor
-from agents.networks.uniform_mixture import UniformMixture
+from agents.networks.mlp_vgg import Predictor
 from agents.training.best_checkpoint import BestEpoch
 from agents.training.data_order import DataOrder, MiniBatches
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
 from agents.training.step import new_optimizer, train_mini_batch, validate
+from agents.training.unmodified import is_unmodified
 from alma_env.metering import meter
 from alma_env.metering.tally import Charges, Tally
 from alma_env.metering.uncounted import note_backward_passes, uncounted
 
-# Modules that neither wait for the device nor draw random numbers in a step.
-_MODULES = (
-    *(MLP, VGG19, FireflyVGG19, ResidualLayer, MixtureMLP, MixtureVGG19, MixtureLayer, UniformMixture),
-    *(nn.Sequential, nn.ModuleList, nn.Flatten, nn.Identity, nn.ReLU, nn.Linear, nn.Conv2d, nn.BatchNorm2d),
-    *(nn.MaxPool2d, nn.AdaptiveAvgPool2d),
-)
-
 
 def supports_graphs(body: nn.Module, settings: StageSettings) -> bool:
     """Return whether the steps of a stage are equal, so that one recorded step stands for all."""
-    modules = list(body.modules())
+    # The known networks and layers neither wait for the device nor draw random numbers in a step.
     return (
-        all(type(module) in _MODULES for module in modules)
-        and not any(getattr(module, "cost_depends_on_data", False) for module in modules)
+        is_unmodified(body)
+        and not any(getattr(module, "cost_depends_on_data", False) for module in body.modules())
         and (settings.updates, settings.accumulation, settings.clip) == (None, 1, None)
     )
 

@@ -17,8 +17,8 @@ from agents.networks.gate_tree import MixtureLayer
 from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
 from agents.networks.uniform_mixture import UniformMixture
-from agents.training.native.unmodified import is_unmodified
 from agents.training.settings import StageSettings
+from agents.training.unmodified import is_unmodified
 
 # What determines the function of a layer, besides its weights.
 _ATTRIBUTES: dict[type[nn.Module], tuple[str, ...]] = {

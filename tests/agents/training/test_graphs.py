@@ -315,10 +315,17 @@ def hard_gated() -> nn.Module:
     return body
 
 
+def hooked() -> nn.Module:
+    body = MLP(3072, 6, 10, generator=seeded(0))
+    remaining = iter([0.5, 0.6])  # a hook may do another thing at each step
+    body[1].register_forward_hook(lambda module, inputs, out: out * next(remaining, 1))
+    return body
+
+
 @pytest.mark.parametrize(
     "body",
-    [dropping, hard_gated, lambda: UniformMixture([UniformMixture([hard_gated()])])],
-    ids=["dropout", "hard gates", "hard gates inside"],
+    [dropping, hard_gated, lambda: UniformMixture([UniformMixture([hard_gated()])]), hooked],
+    ids=["dropout", "hard gates", "hard gates inside", "hook"],
 )
 def test_a_network_whose_steps_differ_is_trained_by_the_plain_engine(body: Callable[[], nn.Module]) -> None:
     assert not supports_graphs(body(), SETTINGS)

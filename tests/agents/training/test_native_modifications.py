@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune, weight_norm
 
-from agents.networks.mlp_vgg import Predictor
+from agents.networks.mlp_vgg import MLP, Predictor
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.engines import choose_engine
 from agents.training.native.supported import supports
@@ -127,6 +127,15 @@ def test_a_tensor_hook_counts_until_it_is_removed() -> None:
             assert not supports(body, StageSettings())
             hook.remove()
             assert supports(body, StageSettings())
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.ReLU, MLP])
+def test_a_class_whose_forward_was_replaced_counts(kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    of_class = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda layer, x: of_class(layer, x) / 2)
+    assert not supports(mlp(), StageSettings())
+    monkeypatch.undo()
+    assert supports(mlp(), StageSettings())
 
 
 @pytest.fixture

@@ -1,18 +1,20 @@
 """Networks that are exactly what their classes make, so that the weights and sizes determine what they compute.
 
 PyTorch lets each instance differ from its class: by hooks on modules and on tensors, by pruning and weight
-normalisation, and by a `forward` of its own. C++ reads the weights and sizes only, so it would compute something else.
+normalisation, and by a `forward` of its own. C++ reads the weights and sizes only, so it would compute something else;
+a CUDA graph repeats the first step, and calls no Python function again.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from agents.networks.firefly_network import FireflyVGG19
+from agents.networks.firefly_network import FireflyVGG19, ResidualLayer
 from agents.networks.gate_tree import MixtureLayer
 from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19
 from agents.networks.uniform_mixture import UniformMixture
+from alma_env.scoring.held_objects import is_library_class
 
 _LAYERS = (
     *(
@@ -29,7 +31,7 @@ _LAYERS = (
 # The attributes of an instance of each class. Any other attribute, such as `forward`, can change what it computes.
 _ATTRIBUTES: dict[type[nn.Module], frozenset[str]] = {
     **{type(layer): frozenset(vars(layer)) for layer in _LAYERS},
-    **dict.fromkeys((MLP, MixtureMLP, VGG19, FireflyVGG19, MixtureVGG19), frozenset(vars(nn.Module()))),
+    **dict.fromkeys((MLP, MixtureMLP, VGG19, FireflyVGG19, MixtureVGG19, ResidualLayer), frozenset(vars(nn.Module()))),
     MixtureLayer: frozenset(vars(nn.Module())) | {"make_expert", "features", "routing", "splits", "gates"},
     UniformMixture: frozenset(vars(nn.Module())) | {"reduce"},
 }
@@ -39,7 +41,8 @@ _TENSORS_AND_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 def is_unmodified(body: nn.Module) -> bool:
     """Return whether no module and no tensor of a network has hooks, attributes or functions of its own.
 
-    Hooks on all modules of the process count, too. A class that the native engine does not know is a modification.
+    Hooks on all modules of the process and a class whose `forward` was replaced count, too. Every class that is not one
+    of the networks and layers of the paper's learners is a modification.
     """
     listened: bool = nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
     return not listened and all(map(_module_is_unmodified, nn.Module.modules(body)))
@@ -51,6 +54,7 @@ def _module_is_unmodified(module: nn.Module) -> bool:
     tensors = (*module._parameters.values(), *module._buffers.values())
     return (
         own.keys() <= _ATTRIBUTES.get(type(module), frozenset())
+        and is_library_class(type(module))
         and not any(hooks)
         and all(tensor is None or _tensor_is_unmodified(tensor) for tensor in tensors)
     )
