@@ -89,11 +89,22 @@ def is_tool(value: object) -> bool:
     return is_in(kind, _TOOLS)
 
 
-def function_of(value: Any) -> Any:
-    """Return the function in a method, class method, static method, property or decorated function."""
+def wrapped(value: Any) -> list[Any]:
+    """Return what a class attribute calls: a function, and what it wraps, if it is decorated; or another object.
+
+    Class methods, static methods and properties, and the wrappers of Python's library, are left out for their function.
+    """
     value = getattr(value, "__func__", value)
     value = value.fget if isinstance(value, property) else value
-    return getattr(value, "__wrapped__", value)
+    found: list[Any] = []
+    while all(value is not one for one in found):
+        found.append(value)
+        held = getattr(value, "__dict__", None)  # no attribute that a class computes, perhaps without end
+        if not (isinstance(held, dict) and "__wrapped__" in held):
+            break
+        value = held["__wrapped__"]
+    *wrappers, last = found
+    return [one for one in wrappers if isinstance(one, types.FunctionType) or not is_library_class(type(one))] + [last]
 
 
 def filled(cell: types.CellType) -> bool:

@@ -23,13 +23,13 @@ from torch import Tensor, nn
 
 from alma_env.scoring.held_objects import (
     filled,
-    function_of,
     is_library_class,
     is_library_function,
     is_library_module,
     is_tool,
     literals_in,
     names_in,
+    wrapped,
 )
 from alma_env.scoring.held_objects import parts as held_parts
 from alma_env.scoring.module_tree import attributes_of, submodules
@@ -215,11 +215,11 @@ class _Search:
         for base in kind.__mro__:
             if not is_library_class(base):
                 for name, value in vars(base).items():
-                    function = function_of(value)
-                    if isinstance(function, types.FunctionType):
-                        functions.setdefault(name, []).append(function)
-                    elif not name.startswith("__"):
-                        self.outside(function)
+                    for part in wrapped(value):
+                        if isinstance(part, types.FunctionType):
+                            functions.setdefault(name, []).append(part)
+                        elif not name.startswith("__") or name == "__call__":
+                            self.outside(part)
         # The functions that an answer can call; others, such as a method that trains, may read anything.
         waiting = [name for name in functions if name == "forward" or (name.startswith("__") and name != "__init__")]
         while waiting:
