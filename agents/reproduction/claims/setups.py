@@ -20,6 +20,7 @@ class Setup:
     methods: tuple[str, ...] = ()  # the methods that the findings compare
     sizes: tuple[str, ...] = ()  # for text, the model sizes that the paper calls base and large
     updates: int = 0  # for text, of a stage on one mega-batch
+    more_updates: tuple[int, ...] = ()  # for text, other numbers of updates with which the growing methods are compared
     note: str = ""  # differences from the paper
 
     @property

@@ -37,13 +37,24 @@ def _ens(experts: int, members: int) -> dict[str, Row]:
     return {f"ens {experts}@{members}": {"agent": "ens", "width": experts, "members": members}}
 
 
-def _sequential(pick: Picker, setup: Setup, size: str) -> dict[str, RunsBySeed]:
-    """Return the runs that train on each mega-batch, by row."""
+def _sequential(pick: Picker, setup: Setup, size: str, updates: int | None = None) -> dict[str, RunsBySeed]:
+    """Return the runs that train on each mega-batch, by row, with the updates of the setup or with others."""
     few = setup.widths[0]
     rows = _ens(few, 2) | _ens(few, 4) | {agent: {"agent": agent, "width": few} for agent in ("gens", "gmoe")}
     for experts in setup.widths:
         rows |= _sm(experts)
-    return {name: pick(size=size, wait=1, updates=setup.updates, **row) for name, row in rows.items()}
+    return {name: pick(size=size, wait=1, updates=updates or setup.updates, **row) for name, row in rows.items()}
+
+
+def _growing(pick: Picker, setup: Setup) -> dict[str, dict[str, RunsBySeed]]:
+    """Return the rows that train on each mega-batch by size, also those of growing methods with more updates."""
+    rows = {size: _sequential(pick, setup, size) for size in setup.sizes}
+    more = {
+        f"{size}, {updates:,} updates": _sequential(pick, setup, size, updates)
+        for size in setup.sizes[:1]
+        for updates in setup.more_updates
+    }
+    return rows | more
 
 
 def _compare_rows(
@@ -72,7 +83,11 @@ def _ensembles_are_best(pick: Picker, setup: Setup) -> list[PairedComparison]:
 
 
 def _growing_ensembles_are_ahead(pick: Picker, setup: Setup) -> list[PairedComparison]:
-    return _compare_rows(pick, setup, [("gens", "gmoe")], first_tick=2)  # the first tick at which both have grown
+    return [
+        compare(f"{size}, t={tick}: gens − gmoe", rows["gens"], rows["gmoe"], _perplexity_at(tick))
+        for size, rows in _growing(pick, setup).items()
+        for tick in range(2, TICKS + 1)  # from the first tick at which both have grown
+    ]
 
 
 def _fixed_beats_growing(pick: Picker, setup: Setup) -> list[PairedComparison]:
@@ -157,8 +172,7 @@ def _differences(these: RunsBySeed, those: RunsBySeed, quantity: Quantity) -> di
 def _mixtures_save_memory(pick: Picker, setup: Setup) -> list[PairedComparison]:
     """Compare gMoE with gEns at equal numbers of parameters, on the line through the ticks of gEns."""
     compared = []
-    for size in setup.sizes:
-        rows = _sequential(pick, setup, size)
+    for size, rows in _growing(pick, setup).items():
         for tick in range(2, TICKS + 1):
             pairs = {}
             for seed in sorted(rows["gmoe"]):

@@ -282,6 +282,20 @@ def test_the_large_model_is_compared_with_every_base_row_at_the_last_tick():
     assert judged.weakest.label == "large sm 4 at t=1 − base sm 12, w=4, 4× updates at t=4"  # 22.47 − 22.87
 
 
+def test_growing_methods_are_compared_with_each_number_of_updates():
+    specs = plans.read("tab2").specs("cpu", SEEDS, {"train": "t", "valid": "v"})
+    growing = [spec for spec in specs if spec.agent in ("gens", "gmoe")]
+    ahead = {300: "gens", 1200: "gmoe"}
+    runs = [
+        constant(one, 50.0 + 0.1 * one.seed - 10.0 * (one.agent == ahead[one.settings["updates"]])) for one in growing
+    ]
+    judged = _judged("text-gens", runs, "cpu")
+    assert judged.verdict == MIXED
+    assert {one.label for one in judged.having(HOLDS)} == {f"tiny, t={tick}: gens − gmoe" for tick in (2, 3, 4)}
+    contradicted = {one.label for one in judged.having(CONTRADICTED)}
+    assert contradicted == {f"tiny, 1,200 updates, t={tick}: gens − gmoe" for tick in (2, 3, 4)}
+
+
 def test_the_table_of_perplexities_shows_the_published_values():
     lines = perplexities(_as_published(), UPDATES).splitlines()
     assert (
