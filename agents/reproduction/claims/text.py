@@ -37,21 +37,23 @@ def _ens(experts: int, members: int) -> dict[str, Row]:
     return {f"ens {experts}@{members}": {"agent": "ens", "width": experts, "members": members}}
 
 
-def _sequential(pick: Picker, setup: Setup, size: str, updates: int | None = None) -> dict[str, RunsBySeed]:
-    """Return the runs that train on each mega-batch, by row, with the updates of the setup or with others."""
+def _sequential(pick: Picker, setup: Setup, size: str) -> dict[str, RunsBySeed]:
+    """Return the runs that train on each mega-batch, by row."""
     few = setup.widths[0]
     rows = _ens(few, 2) | _ens(few, 4) | {agent: {"agent": agent, "width": few} for agent in ("gens", "gmoe")}
     for experts in setup.widths:
         rows |= _sm(experts)
-    return {name: pick(size=size, wait=1, updates=updates or setup.updates, **row) for name, row in rows.items()}
+    return {name: pick(size=size, wait=1, updates=setup.updates, **row) for name, row in rows.items()}
 
 
 def _growing(pick: Picker, setup: Setup) -> dict[str, dict[str, RunsBySeed]]:
     """Return the rows that train on each mega-batch by size, also those of growing methods with more updates."""
     rows = {size: _sequential(pick, setup, size) for size in setup.sizes}
+    few, size = setup.widths[0], setup.sizes[0]
     more = {
-        f"{size}, {updates:,} updates": _sequential(pick, setup, size, updates)
-        for size in setup.sizes[:1]
+        f"{size}, {updates:,} updates": {
+            agent: pick(size=size, wait=1, updates=updates, agent=agent, width=few) for agent in ("gens", "gmoe")
+        }
         for updates in setup.more_updates
     }
     return rows | more
