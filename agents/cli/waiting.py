@@ -58,10 +58,10 @@ _OF_PYTHON = {
 }
 
 
-def _recordings(given: str, *, decisions: bool = False, further: bool = False) -> list[recordings.Recording]:
+def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
     if (file := recordings.named_file(given)) is not None:
         return recordings.load(file)
-    return recordings.shipped_runs(given, decisions=decisions, further=further)
+    return recordings.shipped_runs(given, decisions=decisions)
 
 
 def record(options: argparse.Namespace, console: Console) -> int:
@@ -102,7 +102,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     """Compare the ranks of schedules in a surrogate with their ranks in real runs."""
     if options.episodes is not None and options.episodes < 1:
         raise ValueError(f"--episodes {options.episodes}: must be at least 1; leave it out for the default")
-    known = _recordings(options.recorded, decisions=options.decisions, further=options.width is not None)
+    known = _recordings(options.recorded, decisions=options.decisions)
     for width in options.width or []:
         if width not in (widths := {one.width for one in known}):
             has = ", ".join(map(str, sorted(widths, key=lambda one: one or 0)))
@@ -222,7 +222,7 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         given = str(keywords.get("recorded", stream))
         found = [
             made
-            for made in _recordings(given, decisions=options.env.endswith("-v1"), further=bool(widths))
+            for made in _recordings(given, decisions=options.env.endswith("-v1"))
             if (made.env, made.learner) == (stream, learner)
         ]
         widths = widths or sorted({made.width for made in found})

@@ -12,7 +12,7 @@ from agents.cli.subcommands import add_command, add_json
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
 _RECORDED_RUNS = ("schedules", "widths", "growth", "earlier")  # for `alma policy judge`
-_WIDTH = "units or channels; default: all widths of the file, or of the package without its further widths"
+_WIDTH = "units or channels; default: all widths of the file, or of the package"
 
 
 def add_surrogate(commands: Any) -> None:

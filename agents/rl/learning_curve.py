@@ -144,7 +144,7 @@ def curves_for(
     Args:
         stream: id of the stream's environment.
         learner: id of the learner.
-        width: one or several widths of the network; None: all recorded widths, without the further ones of the package.
+        width: one or several widths of the network; None: all recorded widths.
         recorded: file of recorded runs; None: the runs that come with the package, see `shipped_runs`. Runs that replay
             a part of the earlier data, or restart, are left out: they are for the second surrogate.
         reward_on: ``test`` or ``validation``, see `fit`.
@@ -169,7 +169,7 @@ def recorded_groups(
     With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
     """
     if recorded is None:
-        file, all_runs = "the package", shipped_runs(stream, decisions=decisions, further=width is not None)
+        file, all_runs = "the package", shipped_runs(stream, decisions=decisions)
     else:
         file, all_runs = Path(recorded).name, load(Path(recorded))
     runs_of_stream = [one for one in all_runs if one.env == stream]

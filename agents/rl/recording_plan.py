@@ -62,12 +62,14 @@ def recording_specs(
 
 
 def structured(ticks: int) -> list[str]:
-    """Return 18 schedules for a stream of this length, in the form of ``--policy``; fewer for a short stream.
+    """Return 20 schedules for a stream of this length, in the form of ``--policy``; fewer for a short stream.
 
-    They are geometric with and without replay, some with a stop, and four fixed waiting times.
+    They are geometric with and without replay, some with a stop, two of these with restarts at first, and four fixed
+    waiting times.
     """
     replays = ("none", "all", f"last:{window(ticks)}")
     geometric = [f"geometric:factor={factor},replay={replay}" for factor, replay in itertools.product(FACTORS, replays)]
     stopped = [f"geometric:factor={FACTORS[1]},replay={replay},stop={STOP}" for replay in replays[:2]]
+    restarts = [f"geometric:factor={factor},replay=all,restart=0.1,stop=0.2" for factor in (FACTORS[1], 5)]
     waits = sorted({max(ticks // share, 1) for share in (50, 10, 4, 2)})
-    return [*geometric, *stopped, *(f"fixed:wait={wait}" for wait in waits)]
+    return [*geometric, *stopped, *restarts, *(f"fixed:wait={wait}" for wait in waits)]

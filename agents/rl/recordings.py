@@ -19,7 +19,7 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
-from agents.rl.registration import DECISIONS, FURTHER, OF_RECORDED_RUNS, SHIPPED, shipped_streams
+from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
 from alma_env.files import replacing
 
@@ -260,16 +260,9 @@ def shipped_file(stream: str, *, decisions: bool = False) -> Path:
     return file
 
 
-def shipped_runs(stream: str, *, decisions: bool = False, further: bool = False) -> list[Recording]:
-    """Return the recorded runs that come with the package, see `shipped_file`.
-
-    With ``further``, the runs for the second surrogate include those of further widths, if there are any. They were
-    computed after the learned schedules, which learned nothing from them. The default widths of an environment do not
-    include them, because its scores would change.
-    """
-    file = shipped_file(stream, decisions=decisions)
-    others = file.with_stem(f"{file.stem}{FURTHER}")
-    return [*load(file), *(load(others) if further and others.is_file() else [])]
+def shipped_runs(stream: str, *, decisions: bool = False) -> list[Recording]:
+    """Return the recorded runs that come with the package, see `shipped_file`."""
+    return load(shipped_file(stream, decisions=decisions))
 
 
 def named_file(given: str) -> Path | None:

@@ -16,7 +16,6 @@ from alma_env.registration import NAMESPACE, STREAM_IDS, register_in_both_namesp
 
 SHIPPED = Path(__file__).with_name("recorded")  # folder of the recorded runs that come with the package
 DECISIONS = "-decisions"  # ends the names of files for the second surrogate
-FURTHER = "-further"  # ends the names of files with further widths for the second surrogate
 OF_RECORDED_RUNS = "Recorded-ALMA-Wait-Surrogate"  # the surrogate of the user's own recorded runs
 
 

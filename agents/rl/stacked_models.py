@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.stacked_costs import Array, Rows, StackedCosts
-from agents.rl.training_model import FIRST_ERRORS, POOL_SIZE, TrainingModel, Trainings, validation_terms
+from agents.rl.training_model import FIRST_ERRORS, POOL_SIZE, TrainingModel, Trainings, validation_noise, validation_terms
 
 
 class StackedModels(StackedCosts):
@@ -75,7 +75,7 @@ class StackedModels(StackedCosts):
             rest[rows] = residuals[model[rows], pool[rows], drawn[rows]]
         after = np.clip(after + rest[:, 0] + np.where(cold, 0.0, quality), self._low[model], self._high[model])
         terms = validation_terms(after, trainings.size)
-        seen = self._linear(terms, self._validation, model) + rest[:, 1:]
+        seen = self._linear(terms, self._validation, model) + rest[:, 1:] * validation_noise(after, trainings.size)
         return after, np.exp(seen[:, 0]), np.clip(seen[:, 1], 0, 1)
 
     def draw_first_errors(self, model: Rows, generator: np.random.Generator) -> Array:

@@ -21,6 +21,7 @@ from agents.rl.training_model import (
     Array,
     TrainingModel,
     Trainings,
+    validation_noise,
     validation_terms,
 )
 
@@ -57,15 +58,17 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     cold_terms = inputs.of(cold).cold()
     cold_weights = ridge(cold_terms, after[cold], np.ones(cold.sum()))
     validation = validation_terms(after, inputs.size)
-    validation_weights = ridge(validation, outputs[:, 1:], np.ones(len(after)))
+    noise = validation_noise(after, inputs.size)
+    columns = zip(outputs[:, 1:].T, noise.T, strict=True)
+    validation_weights = np.stack([ridge(validation, column, unit**-2) for column, unit in columns], -1)
     residuals = np.empty_like(outputs)
     residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
     residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
-    residuals[:, 1:] = outputs[:, 1:] - validation @ validation_weights
+    residuals[:, 1:] = (outputs[:, 1:] - validation @ validation_weights) / noise
     widening = _widening(recordings)
     residuals[:, 0] *= widening
     sizes = np.log(inputs.size[cold])
-    cold_edges = _quantiles(sizes, COLD_POOLS)
+    cold_edges = _quantiles(np.unique(np.stack([sizes, after[cold]]), axis=1)[0], COLD_POOLS)
     parameters, flops = costs_of(recordings)
     first = recordings[0]
     return TrainingModel(

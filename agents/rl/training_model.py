@@ -5,7 +5,8 @@ that start from a random initialisation (*cold*: the first training, and restart
 training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after each
 later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
 from about the same error, because residuals are larger where errors are. A third regression predicts the validation
-loss and the validation error from the logit after the training.
+loss and the validation error from the logit after the training. Their residuals are those of a mean over the validation
+examples, and become smaller with the data (`validation_noise`).
 
 Quality and residuals of the logit are as wide as the luck of a seed that was not recorded: wider than the residuals of
 the fit, which knows few seeds (`agents.rl.training_fit`).
@@ -80,6 +81,20 @@ def validation_terms(after: Array, size: Array) -> Array:
     return np.stack([np.ones_like(a), after, after * after, after**3, a, a * after], -1)
 
 
+def validation_noise(after: Array, size: Array) -> Array:
+    """Return the units of the residuals of log validation loss and validation error, float64 (n, 2).
+
+    A mega-batch has equally many validation examples, of which each is answered wrongly with the probability of the
+    error: the spread of a share is that of a binomial distribution. That of a mean loss has the same number of examples.
+
+    Args:
+        after: logit of the error after each training, (n,).
+        size: mega-batches that it trains on, (n,).
+    """
+    error = 1 / (1 + np.exp(-after))
+    return np.stack([np.ones_like(error), np.sqrt(error * (1 - error))], -1) / np.sqrt(size)[:, None]
+
+
 @dataclass(frozen=True)
 class TrainingModel:
     """A fitted model of the trainings of one learner on streams with ``ticks`` mega-batches.
@@ -92,7 +107,8 @@ class TrainingModel:
         validation: weights, float64 (terms, 2).
         low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
         warm_edges: float64 (POOLS - 1,): logits of the error before a training that separate the pools.
-        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, log validation loss and validation error.
+        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, and of log validation loss and validation error in units
+            of `validation_noise`.
         cold_edges: float64 (COLD_POOLS - 1,): log sizes that separate the pools.
         cold_residuals: float64 (COLD_POOLS, POOL_SIZE, 3).
         quality: standard deviation of the quality, in logits.

@@ -138,13 +138,12 @@ def test_the_recorded_runs_without_growth_are_those_of_the_single_model_to_round
             assert one.cer == pytest.approx(same.cer, rel=0.01)
 
 
-def test_the_further_widths_of_the_package_are_those_that_are_named():
-    """The scores of an environment without a width would change with the widths that it draws from."""
+def test_the_recorded_widths_of_the_package_are_those_that_are_named_or_all():
     by_default = recorded_groups("Digits-ALMA-v0", "sm", None, None, decisions=True)
-    assert [runs[0].width for runs in by_default] == [4, 32]
+    assert [runs[0].width for runs in by_default] == [4, 8, 16, 32, 64]
     named = recorded_groups("Digits-ALMA-v0", "sm", [64, 4], None, decisions=True)
     assert [runs[0].width for runs in named] == [4, 64]
-    assert [len(runs) for runs in named] == [260, 260]
+    assert [len(runs) for runs in named] == [560, 560]
     with pytest.raises(ValueError, match=r"width=5: no runs in the package \(its widths are \[4, 8, 16, 32, 64\]\)"):
         recorded_groups("Digits-ALMA-v0", "sm", 5, None, decisions=True)
     with pytest.raises(ValueError, match=r"width=8: no runs in the package \(its widths are \[4, 32\]\)"):

@@ -14,7 +14,7 @@ from agents.rl.run_keywords import keywords_of
 
 def test_each_schedule_has_the_first_half_of_the_seeds_and_every_exploring_run_differs():
     specs = recording_specs("MNIST-ALMA-v0", widths=(4, 64))
-    assert len(specs) == len({spec.digest() for spec in specs}) == 520
+    assert len(specs) == len({spec.digest() for spec in specs}) == 560
     narrow = [(spec.policy, spec.seed) for spec in specs if spec.width == 4]
     assert narrow == [(spec.policy, spec.seed) for spec in specs if spec.width == 64]
     seeds = {policy: sorted(seed for other, seed in narrow if other == policy) for policy, _ in narrow}
@@ -33,7 +33,7 @@ def test_the_schedules_fit_the_length_of_the_stream(ticks):
     schedules = structured(ticks)
     assert len(schedules) == len(set(schedules))
     waits = [int(one.removeprefix("fixed:wait=")) for one in schedules if one.startswith("fixed")]
-    assert len(schedules) == 14 + len(waits)
+    assert len(schedules) == 16 + len(waits)
     assert 1 <= min(waits) <= max(waits) == max(ticks // 2, 1)
 
 
@@ -68,14 +68,14 @@ def test_a_command_records_the_runs_and_goes_on_where_it_stopped(tmp_path, capsy
     command = ["surrogate", "record", "Digits-ALMA-v0", "--learner", "gens", "--width", "4", "--seeds", "100", "101"]
     command += ["--exploring", "2", "--set", "ticks=5", "epochs=1", "--workers", "1", "--out", str(tmp_path)]
     assert main([*command, "--dry-run"]) == 0
-    assert "20 runs" in capsys.readouterr().out
+    assert "22 runs" in capsys.readouterr().out
     assert main(command) == 0
     made = recordings.read_runs(tmp_path)
-    assert len(made) == 20
+    assert len(made) == 22
     assert {one.seed for one in made} == {100, 101}
     assert any(one.column("grow").any() for one in made)
     assert all((one.column("held_out_error") > 0).all() for one in made)
     assert main(command) == 0
-    assert "20 of them from before" in capsys.readouterr().out
+    assert "22 of them from before" in capsys.readouterr().out
     assert main(["surrogate", "record", "Digits-ALMA-v0", "--exploring", "-1", "--out", str(tmp_path)]) == 2
     assert "exploring=-1" in capsys.readouterr().err

@@ -17,10 +17,10 @@ from agents.rl import recordings
 from agents.rl.decision_env import DecisionEnv
 from agents.rl.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.learning_curve import logit
+from agents.rl.learning_curve import logistic, logit
 from agents.rl.recordings import COLUMNS, Recording, load, save, shipped_file
-from agents.rl.training_fit import fit_trainings
-from agents.rl.training_model import POOL_SIZE, TrainingModel
+from agents.rl.training_fit import fit_trainings, models_for
+from agents.rl.training_model import POOL_SIZE, TrainingModel, validation_terms
 
 from .synthetic import TICKS as RECORDED_TICKS
 from .synthetic import recorded, waits
@@ -190,6 +190,24 @@ def test_a_simulation_repeats_the_decisions_of_a_run(truth):
             assert np.allclose(cer, run.cer)
 
 
+@pytest.mark.parametrize(("stream", "width", "examples"), [("MNIST-ALMA-v0", 4, 12), ("Digits-ALMA-v0", 64, 7)])
+def test_a_simulated_validation_error_is_as_noisy_as_a_share_of_the_validation_examples(stream, width, examples):
+    """After a training on few mega-batches and on many; the recorded runs have so many examples of a mega-batch."""
+    (model,) = models_for(stream, "sm", width, None)
+    env = DecisionSurrogateVectorEnv(4096, models=[model])
+    one = np.ones(env.num_envs, int)
+    for size in (1, 10, env.ticks - 1):
+        env.reset(seed=size)
+        for tick in range(1, size + 1):
+            env.decide(one * (tick in (1, size)), tick * one, 0 * one, 0 * one)
+        error = logistic(env._logit)
+        expected = validation_terms(env._logit, one * size) @ model.validation[:, 1]
+        noise = (env._validation[1] - expected) / np.sqrt(error * (1 - error) / (examples * size))
+        inside = (env._validation[1] > 0) & (env._validation[1] < 1)
+        assert inside.mean() > 0.5
+        assert noise.std() == pytest.approx(1, rel=0.25), size
+
+
 def test_too_few_trainings_are_refused(episodes):
     with pytest.raises(ValueError, match="no training in 1 runs"):
         fit_trainings([dataclasses.replace(episodes[0], trainings=np.zeros((0, 13)))])
@@ -202,10 +220,10 @@ def test_the_shipped_runs_make_a_faithful_surrogate_of_the_digits():
         one for one in load(shipped_file("Digits-ALMA-v0", decisions=True)) if (one.learner, one.width) == ("sm", 4)
     ]
     found = fidelity(held_out(runs))
-    assert len(runs) == 260
-    assert found.schedules == 18
-    assert found.ranks > 0.9
-    assert found.near_ranks > 0.8
+    assert len(runs) == 560
+    assert found.schedules == 20
+    assert found.ranks > 0.95
+    assert found.level == pytest.approx(1, abs=0.03)
     assert 0.75 < found.spread < 1.25
     assert 0.85 < found.coverage < 0.95
     assert found.luck > 0.5
