@@ -268,13 +268,17 @@ def ridge(terms: Array, outputs: Array, weights: Array) -> Array:
 
 
 def pooled(residuals: Array, pools: NDArray[np.int64], count: int, generator: np.random.Generator) -> Array:
-    """Return the residuals of each pool, float64 (count, POOL_SIZE, outputs): all, repeated, or a random choice."""
+    """Return the residuals of each pool, float64 (count, POOL_SIZE, outputs): all, repeated, or a random choice.
+
+    A pool without residuals has those of the nearest one.
+    """
     table = np.zeros((count, POOL_SIZE, residuals.shape[1]))
-    for pool in range(count):
+    filled = np.unique(pools)
+    for pool in filled:
         inside = residuals[pools == pool]
-        if len(inside):
-            table[pool] = inside[np.resize(generator.permutation(len(inside))[:POOL_SIZE], POOL_SIZE)]
-    return table
+        table[pool] = inside[np.resize(generator.permutation(len(inside))[:POOL_SIZE], POOL_SIZE)]
+    nearest = np.abs(filled - np.arange(count)[:, None]).argmin(1)
+    return np.asarray(table[filled[nearest]])
 
 
 def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:

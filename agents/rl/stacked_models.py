@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.stacked_costs import Array, Rows, StackedCosts
-from agents.rl.training_model import FIRST_ERRORS, POOL_SIZE, TrainingModel, Trainings, validation_noise, validation_terms
+from agents.rl.training_model import (
+    FIRST_ERRORS,
+    POOL_SIZE,
+    TrainingModel,
+    Trainings,
+    validation_noise,
+    validation_terms,
+)
 
 
 class StackedModels(StackedCosts):

@@ -68,6 +68,7 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     widening = _widening(recordings)
     residuals[:, 0] *= widening
     sizes = np.log(inputs.size[cold])
+    # Most runs of a seed begin with the same training: it counts once, or else all pools would begin at its size.
     cold_edges = _quantiles(np.unique(np.stack([sizes, after[cold]]), axis=1)[0], COLD_POOLS)
     parameters, flops = costs_of(recordings)
     first = recordings[0]

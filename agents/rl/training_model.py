@@ -84,8 +84,8 @@ def validation_terms(after: Array, size: Array) -> Array:
 def validation_noise(after: Array, size: Array) -> Array:
     """Return the units of the residuals of log validation loss and validation error, float64 (n, 2).
 
-    A mega-batch has equally many validation examples, of which each is answered wrongly with the probability of the
-    error: the spread of a share is that of a binomial distribution. That of a mean loss has the same number of examples.
+    The number of validation examples grows with the mega-batches. Each is answered wrongly with the probability of the
+    error, so that the spread of their share is that of a binomial distribution. A loss is a mean over as many examples.
 
     Args:
         after: logit of the error after each training, (n,).
@@ -107,8 +107,8 @@ class TrainingModel:
         validation: weights, float64 (terms, 2).
         low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
         warm_edges: float64 (POOLS - 1,): logits of the error before a training that separate the pools.
-        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, and of log validation loss and validation error in units
-            of `validation_noise`.
+        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, and of log validation loss and validation error in
+            units of `validation_noise`.
         cold_edges: float64 (COLD_POOLS - 1,): log sizes that separate the pools.
         cold_residuals: float64 (COLD_POOLS, POOL_SIZE, 3).
         quality: standard deviation of the quality, in logits.

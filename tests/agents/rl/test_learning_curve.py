@@ -12,7 +12,7 @@ import pytest
 from agents.cli import main
 from agents.rl import recordings
 from agents.rl.fidelity import held_out, rank_correlation, simulate
-from agents.rl.learning_curve import fit, recorded_groups, recorded_learners, terms
+from agents.rl.learning_curve import fit, pooled, recorded_groups, recorded_learners, terms
 from agents.rl.recordings import COLUMNS, load, save, shipped_file
 
 from .synthetic import recorded, waits, with_replay_and_growth
@@ -34,6 +34,11 @@ def test_the_flops_of_a_training_are_linear_in_its_size_for_each_number_of_growt
     known = curve.flops[1:6]
     assert known[:, 1] == pytest.approx(1e6 * (1 + steps[1:6]), rel=1e-6)
     assert known[:, 0] == pytest.approx(2e6 * (1 + steps[1:6]), rel=1e-5)
+
+
+def test_a_pool_without_residuals_has_those_of_the_nearest_one():
+    table = pooled(np.array([[1.0], [2.0], [3.0]]), np.array([1, 1, 4]), 6, np.random.default_rng(0))
+    assert [sorted(set(values.ravel().tolist())) for values in table] == [[1, 2]] * 3 + [[3]] * 3
 
 
 def test_simulated_runs_have_the_noise_of_recorded_runs():
