@@ -24,7 +24,7 @@ _FILES = {
     "schedules": ("learned-schedule",),
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
-    "earlier": ("learned-schedule", "learned-schedule-earlier"),  # with two networks that `learned` was before
+    "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }
 RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
 
