@@ -24,6 +24,7 @@ _FILES = {
     "schedules": ("learned-schedule",),
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
+    "noise": ("learned-schedule", "learned-noise"),
     "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }
 RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}

@@ -16,6 +16,7 @@ from ..rl.synthetic import network_of
 
 ROOT = Path(__file__).parents[3]
 NETWORK, FIRST = ", a9d4723f53300012", "network 3f724a12d37cdc92"  # the learned schedule, and the first one before it
+FOURTH = ", 1accd880eccc7232"  # not in the package
 
 
 def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
@@ -162,6 +163,31 @@ def test_the_page_has_the_differences_to_the_networks_before(capsys):
     assert sum(row["cost"]["mean"] <= 1.02 * row["rival_cost"]["mean"] for row in first) == 20
     dear = [row for row in first if row["p"] < 0.05 and abs(row["difference"]["mean"]) > 0.005]
     assert [(row["runs"].removesuffix(NETWORK), row["pass_price"]) for row in dear] == [("MNIST, sm 64", 100)]
+
+
+def test_the_page_has_the_numbers_of_the_network_that_was_learned_with_the_noise(capsys):
+    assert main(["policy", "judge", "--recorded", "noise", "--json"]) == 0
+    told = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["runs"].endswith(FOURTH)]
+    assert len(told) == 180  # nine learners, four prices, five rivals
+    third = f"network {NETWORK.removeprefix(', ')}"
+    page = require_on_the_page("preregistration.md", [row for row in told if row["rival"] in (third, "best schedule")])
+
+    def rows(rival):
+        return [row for row in told if row["rival"] == rival]
+
+    def won(rival):
+        return sum(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in rows(rival))
+
+    def near(rival):
+        return sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in rows(rival))
+
+    numbers = [won("best fixed wait"), won("doubling"), won("the rule"), near("best schedule")]
+    numbers += [sum(row["worst"] <= row["rival_worst"] for row in rows("doubling")), near(third)]
+    assert numbers == [36, 35, 31, 28, 36, 29]
+    assert all(f"| {number}" in page for number in numbers)
+    assert all(row["difference"]["mean"] < 0 for row in rows("the rule"))
+    ratio = np.exp(np.mean([np.log(row["cost"]["mean"] / row["rival_cost"]["mean"]) for row in rows(third)]))
+    assert f"divided by that of the third network, is {ratio:.3f}" in " ".join(page.split())
 
 
 def test_a_rival_can_be_the_subject_for_some_of_the_learners(tmp_path, capsys):
