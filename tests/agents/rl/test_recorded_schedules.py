@@ -42,7 +42,7 @@ def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
         for width in {run.width for run in recorded if "exploring" not in run.schedule}:
             found = recorded_schedules([run for run in recorded if (run.learner, run.width) == ("sm", width)])
             (rule,) = [one for one in found if one.schedule == RECOMMENDED]
-            assert len(rule.cer) == 10
+            assert len(rule.cer) >= 10
             waits = [one for one in found if one.schedule.startswith("wait")]
             assert all(rule.minus(one, RunPrices(price)).mean < 0 for one in waits for price in (0, 10))
 
