@@ -192,7 +192,7 @@ def test_a_simulation_repeats_the_decisions_of_a_run(truth):
 
 @pytest.mark.parametrize(("stream", "width", "examples"), [("MNIST-ALMA-v0", 4, 12), ("Digits-ALMA-v0", 64, 7)])
 def test_a_simulated_validation_error_is_as_noisy_as_a_share_of_the_validation_examples(stream, width, examples):
-    """After a training on few mega-batches and on many; the recorded runs have so many examples of a mega-batch."""
+    """``examples`` validation examples come with each mega-batch; a training is on 1 mega-batch, 10, or nearly all."""
     (model,) = models_for(stream, "sm", width, None)
     env = DecisionSurrogateVectorEnv(4096, models=[model])
     one = np.ones(env.num_envs, int)
