@@ -16,7 +16,7 @@ from agents.catalogue.methods import Method, keyword_types, method_for, methods_
 from agents.policies import FixedWait, Geometric, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
-from agents.training.settings import STAGE_TYPES, StageSettings
+from agents.training.settings import STAGE_TYPES, StageSettings, settings_without_effect
 from alma_env.errors import did_you_mean
 
 # Keywords of every agent
@@ -99,7 +99,14 @@ def _hyperparameters(
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}
-    return own, dataclasses.replace(recipe.settings, **checked)
+    stage = dataclasses.replace(recipe.settings, **checked)
+    needs = settings_without_effect(stage) | ({} if facts.is_text else {"balance": "text"})
+    for name in checked:
+        if name in needs:
+            raise ValueError(
+                f"{name}={checked[name]}: only a run with {needs[name]} reads it; leave {name} out, or change the run"
+            )
+    return own, stage
 
 
 def _policy(

@@ -125,6 +125,27 @@ class StageSettings:
             )
 
 
+def settings_without_effect(settings: StageSettings) -> dict[str, str]:
+    """Return what each setting that changes nothing would need, by the name of the setting.
+
+    >>> settings_without_effect(StageSettings(optimizer="sgd", augmentation="crop_flip"))["rho"]
+    "optimizer='adadelta'"
+    """
+    needs = {
+        name: " or ".join(f"optimizer={optimizer!r}" for optimizer in optimizers)
+        for name, optimizers in _OPTIMIZERS.items()
+        if settings.optimizer not in optimizers
+    }
+    return needs if settings.augmentation == "crop_flip" else {**needs, "padding": "augmentation='crop_flip'"}
+
+
+_OPTIMIZERS = {
+    "momentum": ("sgd",),
+    "rho": ("adadelta",),
+    "eps": ("adadelta", "adam"),
+    "beta1": ("adam",),
+    "beta2": ("adam",),
+}
 STAGE_TYPES = get_type_hints(StageSettings)
 _DEFAULTS = {field.name: field.default for field in fields(StageSettings)}
 _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (

@@ -273,6 +273,25 @@ def test_values_that_no_training_can_use_are_refused(keywords, error, message):
 
 
 @pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"momentum": 0.5}, "momentum=0.5: only a run with optimizer='sgd' reads it; leave momentum out"),
+        ({"optimizer": "sgd", "eps": 0.1}, "eps=0.1: only a run with optimizer='adadelta' or optimizer='adam' reads it"),
+        ({"padding": 2}, "padding=2: only a run with augmentation='crop_flip' reads it"),
+        ({"balance": 0.1}, "balance=0.1: only a run with text reads it"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        agents.make("sm", digits(), **keywords)
+
+
+def test_a_setting_has_an_effect_beside_what_it_needs():
+    settings = {"optimizer": "sgd", "momentum": 0.5, "padding": 2, "augmentation": "crop_flip"}
+    assert agents.make("sm", images(), **settings).config["stage"].items() >= settings.items()
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"epochs": 2.5}, "epochs=2.5: must be a whole number"),
