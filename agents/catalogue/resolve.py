@@ -101,8 +101,8 @@ def _hyperparameters(
     own |= {name: checked.pop(name) for name in list(checked) if name in own}
     stage = dataclasses.replace(recipe.settings, **checked)
     needs = settings_without_effect(stage) | ({} if facts.is_text else {"balance": "text"})
-    for name in checked:
-        if name in needs:
+    for name in checked:  # the value of the recipe misleads nobody
+        if name in needs and checked[name] != getattr(recipe.settings, name):
             raise ValueError(
                 f"{name}={checked[name]}: only a run with {needs[name]} reads it; leave {name} out, or change the run"
             )

@@ -19,10 +19,10 @@ from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
-from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
-from agents.rl.learning_curve import recorded_groups
-from agents.rl.training_fit import fit_trainings
-from agents.rl.tuning import simulate
+from agents.rl.models.learning_curve import recorded_groups
+from agents.rl.models.training_fit import fit_trainings
+from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
+from agents.rl.surrogates.tuning import simulate
 
 
 @dataclass(frozen=True)

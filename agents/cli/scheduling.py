@@ -12,11 +12,11 @@ from rich.console import Console
 from agents.cli.shared_options import prepare_file, price_word
 from agents.cli.tuning import named_runs
 from agents.policies.learned_schedule import ScheduleNetwork
-from agents.rl.learning_curve import recorded_groups, recorded_learners
-from agents.rl.real_runs import RealRuns
-from agents.rl.real_training_env import RealStream
-from agents.rl.train_schedule import train_schedule as learn
-from agents.rl.training_fit import fit_trainings
+from agents.rl.learning.real_runs import RealRuns
+from agents.rl.learning.real_training_env import RealStream
+from agents.rl.learning.train_schedule import train_schedule as learn
+from agents.rl.models.learning_curve import recorded_groups, recorded_learners
+from agents.rl.models.training_fit import fit_trainings
 from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 

@@ -21,11 +21,11 @@ from agents.cli import json_output
 from agents.figures import schedules as picture
 from agents.figures.files import require_picture
 from agents.policies.waiting import RULE
-from agents.rl.learning_curve import recorded_groups
-from agents.rl.recorded_schedules import recorded_schedules
-from agents.rl.recordings import named_file, stream_of
-from agents.rl.training_fit import models_for
-from agents.rl.tuning import Outcome, candidates, simulate
+from agents.rl.models.learning_curve import recorded_groups
+from agents.rl.models.recorded_schedules import recorded_schedules
+from agents.rl.models.recordings import named_file, stream_of
+from agents.rl.models.training_fit import models_for
+from agents.rl.surrogates.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 
 RULE_SPEC = f"geometric:factor={RULE.factor},stop={RULE.stop}"

@@ -20,16 +20,17 @@ from agents.cli.run_sweep import OPTIONS, compute, run_in_turn
 from agents.cli.shared_options import prepare_file, price_word, require_settings
 from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
-from agents.rl import decision_fidelity, fidelity, recordings
-from agents.rl import export as minari_export
-from agents.rl.learning_curve import fit as fit_curve
-from agents.rl.learning_curve import without_growth
-from agents.rl.price_range import PriceRange
-from agents.rl.recording_plan import SEEDS, recording_specs
+from agents.rl.environments.price_range import PriceRange
+from agents.rl.learning.saving import save_policy
+from agents.rl.learning.train import train_policy
+from agents.rl.models import export as minari_export
+from agents.rl.models import recordings
+from agents.rl.models.learning_curve import fit as fit_curve
+from agents.rl.models.learning_curve import without_growth
+from agents.rl.models.recording_plan import SEEDS, recording_specs
+from agents.rl.models.training_fit import fit_trainings
 from agents.rl.registration import OF_RECORDED_RUNS, require_trainable
-from agents.rl.saving import save_policy
-from agents.rl.train import train_policy
-from agents.rl.training_fit import fit_trainings
+from agents.rl.surrogates import decision_fidelity, fidelity
 from agents.sweeps import grid
 from agents.sweeps.progress import say
 from alma_env.registration import ARRAYS_ID
@@ -53,7 +54,7 @@ _TRAINING_OPTIONS = {
     **{name: f"--{name} {{}}" for name in ("algorithm", "steps", "seed", "tensorboard")},
 }
 _OF_PYTHON = {
-    "settings": "keywords of the algorithm can be given in Python only; call `agents.rl.train.train_policy`",
+    "settings": "keywords of the algorithm can be given in Python only; call `agents.rl.train_policy`",
     "progress": "a terminal shows the progress; leave it out",
 }
 

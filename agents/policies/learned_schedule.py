@@ -1,7 +1,7 @@
 """A learned schedule: a small network that decides, once after each training, when and how to train next.
 
-`agents.rl.train_schedule` trains such networks on surrogates, for a range of prices. Two of them come with the package
-as ``learned``: one for learners that grow, and one for the others.
+`agents.rl.learning.train_schedule` trains such networks on surrogates, for a range of prices. Two of them come with the
+package as ``learned``: one for learners that grow, and one for the others.
 """
 
 from __future__ import annotations

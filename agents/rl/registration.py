@@ -55,9 +55,9 @@ def register() -> None:
     """
     for stream in STREAM_IDS:
         name = f"{stream.removesuffix('-v0')}-Wait"
-        _register(name, stream, entry_point="agents.rl.wait_env:WaitEnv")
+        _register(name, stream, entry_point="agents.rl:WaitEnv")
         of_v1 = {"stream": stream}
-        register_in_both_namespaces(f"{name}-v1", kwargs=of_v1, entry_point="agents.rl.decision_env:DecisionEnv")
+        register_in_both_namespaces(f"{name}-v1", kwargs=of_v1, entry_point="agents.rl:DecisionEnv")
     for stream in shipped_streams():
         _register_surrogates(f"{stream.removesuffix('-v0')}-Wait-Surrogate", stream)
     _register_surrogates(OF_RECORDED_RUNS, None)
@@ -67,14 +67,14 @@ def _register_surrogates(name: str, stream: str | None) -> None:
     _register(
         name,
         stream,
-        entry_point="agents.rl.surrogate:SurrogateEnv",
-        vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
+        entry_point="agents.rl:SurrogateEnv",
+        vector_entry_point="agents.rl:SurrogateVectorEnv",
     )
     register_in_both_namespaces(
         f"{name}-v1",
         kwargs={"stream": stream},
-        entry_point="agents.rl.decision_surrogate:DecisionSurrogateEnv",
-        vector_entry_point="agents.rl.decision_surrogate:DecisionSurrogateVectorEnv",
+        entry_point="agents.rl:DecisionSurrogateEnv",
+        vector_entry_point="agents.rl:DecisionSurrogateVectorEnv",
     )
 
 

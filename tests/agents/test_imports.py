@@ -14,7 +14,7 @@ import agents
     ("module", "absent"),
     [
         ("agents", ["torch", "scipy", "agents.learners", "agents.catalogue", "agents.figures"]),
-        ("agents.rl", ["torch", "scipy", "agents.learners", "agents.rl.wait_env"]),
+        ("agents.rl", ["torch", "scipy", "agents.learners", "agents.rl.environments.wait_env"]),
         (
             "agents.analysis.statistics",
             ["torch", "matplotlib", "agents.learners", "agents.figures", "agents.catalogue"],

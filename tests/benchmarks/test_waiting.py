@@ -17,9 +17,9 @@ import pytest
 import agents
 import alma_env
 from agents.policies import fixed_wait
-from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.learning_curve import curves_for
-from agents.rl.surrogate import SurrogateVectorEnv
+from agents.rl.models.learning_curve import curves_for
+from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.surrogates.surrogate import SurrogateVectorEnv
 
 pytestmark = pytest.mark.benchmark
 
@@ -67,7 +67,7 @@ def test_steps_per_second_of_the_second_surrogate(benchmark, episodes, probabili
 @pytest.mark.parametrize("episodes", [64, 4096])
 def test_steps_per_second_through_stable_baselines3(benchmark, episodes):
     pytest.importorskip("stable_baselines3")
-    from agents.rl.sb3 import SurrogateVecEnv
+    from agents.rl.learning.sb3 import SurrogateVecEnv
 
     env = SurrogateVecEnv(SurrogateVectorEnv(episodes, stream=STREAM, width=4))
     env.reset()

@@ -276,7 +276,10 @@ def test_values_that_no_training_can_use_are_refused(keywords, error, message):
     ("keywords", "message"),
     [
         ({"momentum": 0.5}, "momentum=0.5: only a run with optimizer='sgd' reads it; leave momentum out"),
-        ({"optimizer": "sgd", "eps": 0.1}, "eps=0.1: only a run with optimizer='adadelta' or optimizer='adam' reads it"),
+        (
+            {"optimizer": "sgd", "eps": 0.1},
+            "eps=0.1: only a run with optimizer='adadelta' or optimizer='adam'",
+        ),
         ({"padding": 2}, "padding=2: only a run with augmentation='crop_flip' reads it"),
         ({"balance": 0.1}, "balance=0.1: only a run with text reads it"),
     ],

@@ -19,7 +19,7 @@ from agents.catalogue.data_facts import facts_of
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.waiting import Doubling
-from agents.rl.recordings import Recording, groups, settings_of
+from agents.rl.models.recordings import Recording, groups, settings_of
 from agents.runs.load import FinishedRun
 from agents.runs.run import config_of
 

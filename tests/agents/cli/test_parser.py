@@ -14,7 +14,7 @@ from agents import figures
 from agents.analysis import tables, tables_text
 from agents.cli import main, parser, waiting_parser
 from agents.reproduction import plans, printed
-from agents.rl import train
+from agents.rl.learning import train
 from agents.runs import archive
 
 HEAVY = ("torch", "scipy", "matplotlib", "sklearn", "agents.learners", "agents.figures", "agents.catalogue")

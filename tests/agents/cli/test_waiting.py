@@ -8,7 +8,7 @@ import re
 import pytest
 
 from agents.cli import main
-from agents.rl import recordings
+from agents.rl.models import recordings
 from agents.runs import load
 
 from .running import run
@@ -145,7 +145,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(command, work,
         ("surrogate record Digits-ALMA-v0", "device=cpu", "the command sets it for each of its runs; leave it out"),
         ("policy train Digits-ALMA-Wait-v0", "seed=3", "seed has its own option; write --seed 3"),
         ("policy train Digits-ALMA-Wait-v0", "steps=9", "write --steps 9"),
-        ("policy train Digits-ALMA-Wait-v0", "settings=3", "can be given in Python only; call `agents.rl.train."),
+        (
+            "policy train Digits-ALMA-Wait-v0",
+            "settings=3",
+            "can be given in Python only; call `agents.rl.train_policy`",
+        ),
     ],
 )
 def test_a_keyword_that_is_not_for_set_is_refused(command, setting, message, capsys, tmp_path):

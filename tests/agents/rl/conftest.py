@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from agents.rl import recordings
-from agents.rl.learning_curve import Curve, fit
-from agents.rl.training_fit import fit_trainings
+from agents.rl.models import recordings
+from agents.rl.models.learning_curve import Curve, fit
+from agents.rl.models.training_fit import fit_trainings
 
 from .synthetic import waits
 

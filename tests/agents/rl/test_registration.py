@@ -91,7 +91,7 @@ def test_a_spec_that_names_the_former_module_is_made():
     former = gymnasium.envs.registration.EnvSpec(
         spec.id, entry_point="agents.waiting.environment:WaitEnv", kwargs={**spec.kwargs, "width": 2, "ticks": 2}
     )
-    assert type(gymnasium.make(former).unwrapped).__module__ == "agents.rl.wait_env"
+    assert type(gymnasium.make(former).unwrapped).__module__ == "agents.rl.environments.wait_env"
 
 
 def test_every_stream_has_decision_environments_and_those_with_recordings_in_the_package_have_surrogates():
@@ -119,3 +119,19 @@ def test_a_run_in_the_namespace_is_recorded_under_the_plain_id():
     agent = agents.make("sm", env, width=2, epochs=1)
     assert config_of(env, agent, 0).env == "Digits-ALMA-v0"
     assert config_of(gymnasium.make("alma_env/Digits-ALMA-v0", ticks=2).unwrapped, agent, 0).env == "Digits-ALMA-v0"
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        "agents.waiting.environment:WaitEnv",
+        "agents.rl.wait_env:WaitEnv",
+        "agents.rl.decision_env:DecisionEnv",
+        "agents.rl.surrogate:SurrogateVectorEnv",
+        "agents.rl.decision_surrogate:DecisionSurrogateEnv",
+        "agents.rl.next_training_env:NextTrainingVectorEnv",
+    ],
+)
+def test_entry_points_in_saved_specs_of_earlier_versions_resolve(saved: str) -> None:
+    name = saved.partition(":")[2]
+    assert gymnasium.envs.registration.load_env_creator(saved) is getattr(agents.rl, name)

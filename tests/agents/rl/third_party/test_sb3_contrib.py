@@ -11,8 +11,8 @@ from sb3_contrib import QRDQN, MaskablePPO, RecurrentPPO
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.env_util import make_vec_env
 
-from agents.rl.sb3 import SurrogateVecEnv
-from agents.rl.surrogate_vector import SurrogateVectorEnv
+from agents.rl.learning.sb3 import SurrogateVecEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 SMALL = {"ticks": 4, "width": 4, "epochs": 1}
 REAL, SURROGATE = "alma_env:Digits-ALMA-Wait-v0", "alma_env:Digits-ALMA-Wait-Surrogate-v0"

@@ -1,0 +1,1 @@
+"""When to wait as a reinforcement-learning problem, with real trainings."""

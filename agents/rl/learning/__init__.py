@@ -1,0 +1,1 @@
+"""Policies that are learned on surrogates or on real streams, with Stable-Baselines3."""

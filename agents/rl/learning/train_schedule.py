@@ -1,0 +1,171 @@
+"""Training of a learned schedule: one network for several streams, widths and prices, with PPO on surrogates.
+
+A second phase may go on with real runs (`agents.rl.learning.fine_tuning`).
+
+alma policy train-schedule Digits-ALMA-v0 MNIST-ALMA-v0 --pass-price 0 100 --out schedule.npz
+alma policy train-schedule Digits-ALMA-v0 --real 2000 --out schedule.npz
+alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
+from agents.rl.environments.price_range import PriceRange
+from agents.rl.learning.real_runs import FIRST_SEED, RealRuns
+from agents.rl.learning.train import require_seed
+from agents.rl.models.training_model import TrainingModel
+from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
+from alma_env.data.permutation import require_integer
+from alma_env.errors import how_to_install
+
+if TYPE_CHECKING:
+    from stable_baselines3 import PPO
+
+EPISODES = 512  # at once, of each model
+_STEPS_AT_ONCE = 32  # trainings of each episode between two updates
+_KNOWN = 64  # episodes of each model, from which the range of the features is taken
+_MARGIN = 0.02  # of the range, on either side
+
+
+def train_schedule(
+    models: Sequence[TrainingModel],
+    *,
+    pass_price: float | tuple[float, float] = (0.0, 100.0),
+    memory_price: float | tuple[float, float] = (0.0, 0.0),
+    steps: int = 8_000_000,
+    seed: int = 0,
+    units: int = 32,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+    real: RealRuns | None = None,
+    keep: Callable[[ScheduleNetwork], None] | None = None,
+) -> ScheduleNetwork:
+    """Train a network that decides after each training when and how to train next.
+
+    Args:
+        models: fitted models of trainings. Each has equally many episodes; streams may differ in length. If a learner
+            can grow, the network decides about growth, too.
+        pass_price: price of a full pass in errors, or the lowest and the highest one.
+        memory_price: price of the untrained size in errors per tick, or the lowest and the highest one.
+        steps: trainings to learn from, at least; they are rounded up to whole rollouts.
+        seed: of the network's weights, the exploration and the episodes.
+        units: of each of the two hidden layers.
+        progress: whether to show a progress bar.
+        about: what the models are, as plain data, for the file.
+        real: real runs from which the network learns afterwards; None: none.
+        keep: called with the network so far, which a failure would lose: before the first real run with that of the
+            surrogates, and after each update on real runs, with ``real_runs`` in its ``about``.
+
+    Returns:
+        The network, with the range of each feature in simulated episodes that it decides. The features that the real
+        runs met widen this range, also those after decisions that were tried at random.
+
+    Raises:
+        TypeError: steps, units or seed are not integers.
+        ValueError: no models or steps, a wrong price or seed, or a model without recorded replay or restarts; or
+            Stable-Baselines3 is not installed.
+        AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
+    """
+    steps, units = require_integer(steps, "steps"), require_integer(units, "units")
+    if not models or steps < 1 or units < 1:
+        raise ValueError(
+            f"{len(models)} models, steps={steps}, units={units}: must be at least 1 each; the defaults are 8000000 "
+            "steps and 32 units"
+        )
+    seed = require_seed(seed)
+    ranges = {"pass_price": pass_price, "memory_price": memory_price}
+    prices = {name: astuple(PriceRange.of(name, price)) for name, price in ranges.items()}
+    for number, one in enumerate(models):
+        if not (one.replays and one.restarts):
+            raise ValueError(
+                f"model {number}: replays={one.replays}, restarts={one.restarts}: a schedule decides about replay and "
+                "restarts; record runs with `alma surrogate record`, exploring runs among them"
+            )
+    try:
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.utils import LinearSchedule
+
+        from agents.rl.learning.fine_tuning import fine_tuned
+        from agents.rl.learning.sb3 import JoinedVecEnv, SurrogateVecEnv
+    except ImportError as error:
+        raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
+    menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
+    env = JoinedVecEnv(
+        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu)) for model in models]
+    )
+    env.seed(seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the network is so small that threads wait for each other
+    try:
+        model = PPO(
+            "MlpPolicy",
+            env,
+            n_steps=_STEPS_AT_ONCE,
+            batch_size=_STEPS_AT_ONCE * env.num_envs // 32,
+            n_epochs=4,
+            gamma=1.0,  # a price is paid now, and its return comes until the end of the stream
+            gae_lambda=0.99,
+            ent_coef=0.002,
+            learning_rate=LinearSchedule(2e-3, 0.0, 1.0),
+            policy_kwargs={"net_arch": [units, units]},
+            seed=seed,
+            device="cpu",
+        )
+        model.learn(steps, progress_bar=progress)
+        learned = _network_of(model)
+        seen = [_seen(learned, one, prices) for one in models]
+        about = {**(about or {}), **prices, "steps": steps, "seed": seed}
+        network = _with_range(learned, seen, about)
+        if real is not None and real.count:
+            if keep is not None:
+                keep(network)
+            about |= {"real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
+            for tuned, met, runs in fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed):
+                network = _with_range(_network_of(tuned), [*seen, met], {**about, "real_runs": runs})
+                if keep is not None:
+                    keep(network)
+    finally:
+        torch.set_num_threads(threads)
+    return network
+
+
+def _with_range(
+    network: ScheduleNetwork, seen: Sequence[NDArray[np.float32]], about: dict[str, Any]
+) -> ScheduleNetwork:
+    low, high = (getattr(np.concatenate(seen), edge)(0) for edge in ("min", "max"))
+    margin = _MARGIN * (high - low)
+    return ScheduleNetwork(network.layers, low - margin, high + margin, about)
+
+
+def _network_of(model: PPO) -> ScheduleNetwork:
+    """Return the network that decides; it has no range yet."""
+    return ScheduleNetwork(tuple(_layers(model)), np.zeros(0, np.float32), np.zeros(0, np.float32), {})
+
+
+def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Yield weights and biases of the layers that decide."""
+    policy: Any = model.policy
+    for layer in itertools.chain(policy.mlp_extractor.policy_net, [policy.action_net]):
+        if isinstance(layer, torch.nn.Linear):
+            yield layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()
+
+
+def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:
+    """Return the features that episodes of the network meet, float32 (n, 18)."""
+    env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu)
+    observations, _ = env.reset(seed=1)
+    seen = [observations]
+    for _ in range(env.ticks):
+        observations, *_ = env.step(network.decide(observations))
+        seen.append(observations)
+    return np.concatenate(seen)

@@ -1,0 +1,220 @@
+"""The fit of the second surrogate's model to recorded runs: ridge regressions, and a mixed model for the quality.
+
+`agents.rl.models.training_model` has the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rl.models.learning_curve import RIDGE, costs_of, full_pass_of, logit, pooled, recorded_groups, ridge
+from agents.rl.models.recordings import Recording
+from agents.rl.models.training_model import (
+    COLD_POOLS,
+    FIRST_ERRORS,
+    POOLS,
+    Array,
+    TrainingModel,
+    Trainings,
+    validation_noise,
+    validation_terms,
+)
+
+_ROUNDS = 6  # of estimating weights, spread of the residuals and spread of the quality in turn
+_APART = 3  # trainings this many stages apart share their quality, but nothing else that is random
+_LEAST_SPREAD = 0.02  # of a pool's residuals, in logits
+
+
+def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> TrainingModel:
+    """Fit a model to runs that differ only in schedule and seed.
+
+    Args:
+        recordings: the runs.
+        reward_on: ``test``: the error on the test set; ``validation``: the error on the validation parts of the whole
+            stream, so that a policy learned on the model is not tuned on the test set.
+
+    Raises:
+        ValueError: there are too few trainings, or the validation error was not recorded.
+    """
+    inputs, outputs, cold, held, segments, first_errors = _examples(recordings, reward_on)
+    warm = ~cold
+    if warm.sum() < 2 * POOLS or cold.sum() < 2:
+        raise ValueError(
+            f"{cold.sum()} trainings from a random initialisation and {warm.sum()} others in {len(recordings)} runs: "
+            f"a model needs at least 2 and {2 * POOLS}; record runs with other schedules and seeds"
+        )
+    generator = np.random.default_rng(0)  # chooses among the residuals if there are more than the pools hold
+    after = outputs[:, 0]
+    # A training is weighted by the square root of the ticks that its error stays: by more than its noise justifies,
+    # because its weight in the CER is the number of ticks.
+    edges = _quantiles(inputs.last[warm], POOLS)
+    pools = np.searchsorted(edges, inputs.last[warm], side="right")
+    weights, effects, quality = _mixed(inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools)
+    cold_terms = inputs.of(cold).cold()
+    cold_weights = ridge(cold_terms, after[cold], np.ones(cold.sum()))
+    validation = validation_terms(after, inputs.size)
+    noise = validation_noise(after, inputs.size)
+    columns = zip(outputs[:, 1:].T, noise.T, strict=True)
+    validation_weights = np.stack([ridge(validation, column, unit**-2) for column, unit in columns], -1)
+    residuals = np.empty_like(outputs)
+    residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
+    residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
+    residuals[:, 1:] = (outputs[:, 1:] - validation @ validation_weights) / noise
+    widening = _widening(recordings)
+    residuals[:, 0] *= widening
+    sizes = np.log(inputs.size[cold])
+    # Most runs of a seed begin with the same training: it counts once, or else all pools would begin at its size.
+    cold_edges = _quantiles(np.unique(np.stack([sizes, after[cold]]), axis=1)[0], COLD_POOLS)
+    parameters, flops = costs_of(recordings)
+    first = recordings[0]
+    return TrainingModel(
+        ticks=first.ticks,
+        guess_loss=math.log(first.classes),
+        first_errors=np.resize(generator.permutation(first_errors), FIRST_ERRORS),
+        warm=weights,
+        cold=cold_weights,
+        validation=validation_weights,
+        low=float(after.min() - 0.1),
+        high=float(after.max() + 0.1),
+        warm_edges=edges,
+        warm_residuals=pooled(residuals[warm], pools, POOLS, generator),
+        cold_edges=cold_edges,
+        cold_residuals=pooled(residuals[cold], np.searchsorted(cold_edges, sizes, side="right"), COLD_POOLS, generator),
+        quality=widening * quality,
+        parameters=parameters,
+        flops=flops,
+        pass_flops=full_pass_of(recordings),
+        replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
+        restarts=any(recording.column("restart").any() for recording in recordings),
+        grows=any(recording.column("grow").any() for recording in recordings),
+    )
+
+
+def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple[Trainings, NDArray[np.bool_]]:
+    """Return the inputs of a run's trainings, and which of them are cold.
+
+    Args:
+        recording: the run.
+        errors: error after each training, on the data of interest.
+        untrained: error of the untrained predictor on these data.
+    """
+    size, restart, grow = recording.sizes, recording.column("restart") > 0, recording.column("grow")
+    cold = restart.copy()
+    cold[:1] = True
+    before = np.concatenate([[0.0], np.cumsum(size)])[:-1]
+    starts = np.maximum.accumulate(np.where(cold, np.arange(len(size)), 0))
+    inputs = Trainings(
+        last=logit(np.concatenate([[untrained], errors[:-1]])),
+        size=size,
+        tick=recording.column("tick"),
+        pending=recording.column("pending"),
+        stages=np.arange(len(size), dtype=np.float64),
+        processed=before - before[starts],
+        grown=np.cumsum(grow),
+        grows=grow,
+    )
+    return inputs, cold
+
+
+def _examples(
+    recordings: Sequence[Recording], reward_on: str
+) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], Array]:
+    """Return inputs, outputs (n, 3), cold (n,), ticks until the next training (n,), segments (n,), errors at tick 0."""
+    parts, untrained = [], {}
+    segment = 0
+    for recording in recordings:
+        errors, first = recording.errors_on(reward_on)
+        untrained[recording.seed] = first
+        if not len(errors):
+            continue
+        inputs, cold = trainings_of(recording, errors, first)
+        loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
+        outputs = np.stack([logit(errors), loss, recording.column("validation_error")], -1)
+        held = np.diff(np.append(recording.column("tick"), recording.ticks + 1))
+        parts.append((inputs, outputs, cold, held, segment + np.cumsum(cold)))
+        segment += int(cold.sum())
+    if not parts:
+        raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
+    inputs = Trainings(
+        *(np.concatenate(values) for values in zip(*(vars(part[0]).values() for part in parts), strict=True))
+    )
+    outputs, cold, held, segments = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3, 4))
+    return inputs, outputs, cold, held, segments, np.array(list(untrained.values()))
+
+
+def _mixed(
+    terms: Array, outputs: Array, weights: Array, segments: NDArray[np.int64], pools: NDArray[np.int64]
+) -> tuple[Array, Array, float]:
+    """Fit a linear mixed model: outputs = terms · weights + quality of the segment + residual.
+
+    The spread of the residuals differs by pool. The variance of the quality is the mean product of two residuals of a
+    segment, `_APART` stages apart. The qualities are eliminated from the ridge regression (a Schur complement).
+
+    Returns:
+        weights (terms,), the quality of each training's segment (n,), and the standard deviation of the quality.
+    """
+    scale = np.maximum(np.abs(terms).max(0), 1e-12)
+    design, (_, segment) = terms / scale, np.unique(segments, return_inverse=True)
+    count = segment.max() + 1
+    spread, ratio = np.ones(POOLS), 3.0  # of the variances of residual and quality
+    filled = np.flatnonzero(np.bincount(pools, minlength=POOLS))  # equal edges leave a pool empty
+    later = np.arange(_APART, len(outputs))
+    earlier = later - _APART
+    same = segment[earlier] == segment[later]
+    later, earlier = later[same], earlier[same]
+    for _ in range(_ROUNDS):
+        trust = weights / spread[pools] ** 2
+        trust = trust / trust.mean()
+        total = np.bincount(segment, trust, count) + ratio
+        weighted = design * trust[:, None]
+        sums = np.stack([np.bincount(segment, column, count) for column in weighted.T], -1)
+        right = np.bincount(segment, trust * outputs, count)
+        left = weighted.T @ design + RIDGE * np.eye(design.shape[1]) - sums.T @ (sums / total[:, None])
+        solved = np.linalg.solve(left, weighted.T @ outputs - sums.T @ (right / total))
+        effects = ((right - sums @ solved) / total)[segment]
+        rest = outputs - design @ solved
+        noise = rest - effects
+        spread[filled] = [max(noise[pools == pool].std(), _LEAST_SPREAD) for pool in filled]
+        precision = 1 / (spread[pools[earlier]] * spread[pools[later]])
+        variance = np.average(rest[earlier] * rest[later], weights=precision) if len(later) else 0.0
+        variance = max(variance, 1e-5)
+        ratio = float(np.mean(spread[pools] ** 2)) / variance
+    return solved / scale, effects, math.sqrt(variance)
+
+
+def _widening(recordings: Sequence[Recording]) -> float:
+    """Return the spread of the logits of a new seed, divided by the spread of the residuals of the fit.
+
+    Runs of one seed share most of their luck, so that a fit is a mean over the seeds, not over the runs. With S seeds,
+    the residuals have 1 - 1/S of the variance of the luck, because the fit follows these seeds. A new seed differs from
+    the fit by 1 + 1/S of this variance, because the fit contains the luck of the S seeds. A seed counts by its
+    trainings, as in the regressions: S is Kish's effective number.
+    """
+    trainings: dict[int, int] = {}
+    for recording in recordings:
+        trainings[recording.seed] = trainings.get(recording.seed, 0) + len(recording.trainings)
+    counts = np.array(list(trainings.values()), np.float64)
+    seeds = max(counts.sum() ** 2 / (counts**2).sum(), 2.0)  # one seed tells nothing of the spread over seeds
+    return math.sqrt((seeds + 1) / (seeds - 1))
+
+
+def _quantiles(values: Array, pools: int) -> Array:
+    return np.quantile(values, np.arange(1, pools) / pools)
+
+
+def models_for(
+    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None, reward_on: str = "test"
+) -> list[TrainingModel]:
+    """Return the models of one learner on a stream, one per width, fitted to recorded runs.
+
+    The arguments and errors are those of `agents.rl.curves_for`. By default the runs are those that come with the
+    package for this surrogate, or else those for the first one, which neither replay nor restart.
+    """
+    return [
+        fit_trainings(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded, decisions=True)
+    ]

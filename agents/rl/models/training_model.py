@@ -1,0 +1,139 @@
+"""The second surrogate's model of one training: its effect on error, validation, FLOPs and parameters.
+
+The state of a learner is the logit of its error. Two regressions predict the logit after a training: one for trainings
+that start from a random initialisation (*cold*: the first training, and restarts), one for the others (*warm*). A cold
+training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after each
+later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
+from about the same error, because residuals are larger where errors are. A third regression predicts the validation
+loss and the validation error from the logit after the training. Their residuals are those of a mean over the validation
+examples, and become smaller with the data (`validation_noise`).
+
+Quality and residuals of the logit are as wide as the luck of a seed that was not recorded: wider than the residuals of
+the fit, which knows few seeds (`agents.rl.models.training_fit`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+POOLS = 8  # pools of residuals of warm trainings, by the error before
+COLD_POOLS = 6  # pools of residuals of cold trainings, by size
+POOL_SIZE = 512  # residuals in each
+FIRST_ERRORS = 64
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Trainings as arrays (n,), the input of the model.
+
+    Attributes:
+        last: logit of the error before the training.
+        size: mega-batches that it trains on.
+        tick: mega-batches that have arrived.
+        pending: mega-batches gathered since the training before.
+        stages: trainings before this training.
+        processed: mega-batches of all trainings since the last restart, without this training.
+        grown: growth steps so far, including those directly before this training.
+        grows: growth steps directly before this training.
+    """
+
+    last: NDArray[Any]
+    size: NDArray[Any]
+    tick: NDArray[Any]
+    pending: NDArray[Any]
+    stages: NDArray[Any]
+    processed: NDArray[Any]
+    grown: NDArray[Any]
+    grows: NDArray[Any]
+
+    def warm(self) -> Array:
+        """Return the terms of a training that continues from trained weights, float64 (n, terms)."""
+        last, share = self.last, self.size / self.tick
+        a, b, k, e, g = np.log(self.size), np.log(self.tick), *map(np.log1p, (self.stages, self.processed, self.grown))
+        old = np.log1p(self.size - self.pending)
+        columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
+        columns += [k, k * a, e, e * a, g, g * a, self.grows, self.grows * a]
+        # The size beside all that the network was trained on: without it, schedules with few large trainings are
+        # simulated with too high errors.
+        new = np.log1p(self.size / (1 + self.processed))
+        columns += [new, new * new, new * last]
+        return np.stack(columns, -1)
+
+    def cold(self) -> Array:
+        """Return the terms of a training that starts from a random initialisation, float64 (n, terms)."""
+        a, g = np.log(self.size), np.log1p(self.grown)
+        return np.stack([np.ones_like(a), a, a * a, g, g * a], -1)
+
+    def of(self, rows: NDArray[Any]) -> Trainings:
+        """Return some of the trainings."""
+        return Trainings(*(values[rows] for values in vars(self).values()))
+
+
+def validation_terms(after: Array, size: Array) -> Array:
+    """Return the terms of log validation loss and validation error, given the logit of the error after a training."""
+    a = np.log(size)
+    return np.stack([np.ones_like(a), after, after * after, after**3, a, a * after], -1)
+
+
+def validation_noise(after: Array, size: Array) -> Array:
+    """Return the units of the residuals of log validation loss and validation error, float64 (n, 2).
+
+    The number of validation examples grows with the mega-batches. Each is answered wrongly with the probability of the
+    error, so that the spread of their share is that of a binomial distribution. A loss is a mean over as many examples.
+
+    Args:
+        after: logit of the error after each training, (n,).
+        size: mega-batches that it trains on, (n,).
+    """
+    error = 1 / (1 + np.exp(-after))
+    return np.stack([np.ones_like(error), np.sqrt(error * (1 - error))], -1) / np.sqrt(size)[:, None]
+
+
+@dataclass(frozen=True)
+class TrainingModel:
+    """A fitted model of the trainings of one learner on streams with ``ticks`` mega-batches.
+
+    Attributes:
+        ticks: length of the stream, B.
+        guess_loss: cross-entropy of the uniform guess.
+        first_errors: float64 (FIRST_ERRORS,): errors of the untrained predictors of recorded seeds.
+        warm, cold: weights of the two regressions, float64 (terms,).
+        validation: weights, float64 (terms, 2).
+        low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
+        warm_edges: float64 (POOLS - 1,): logits of the error before a training that separate the pools.
+        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, and of log validation loss and validation error in
+            units of `validation_noise`.
+        cold_edges: float64 (COLD_POOLS - 1,): log sizes that separate the pools.
+        cold_residuals: float64 (COLD_POOLS, POOL_SIZE, 3).
+        quality: standard deviation of the quality, in logits.
+        parameters: float64 (growth steps + 1,): parameters by number of growth steps.
+        flops: float64 (growth steps + 1, 2): FLOPs of a training by number of growth steps: fixed part, per mega-batch.
+        pass_flops: FLOPs of a full pass, see `learning_curve.full_pass_of`: the unit of the price of FLOPs.
+        replays, restarts, grows: whether trainings with replay, restarts and growth were recorded.
+    """
+
+    ticks: int
+    guess_loss: float
+    first_errors: Array
+    warm: Array
+    cold: Array
+    validation: Array
+    low: float
+    high: float
+    warm_edges: Array
+    warm_residuals: Array
+    cold_edges: Array
+    cold_residuals: Array
+    quality: float
+    parameters: Array
+    flops: Array
+    pass_flops: float
+    replays: bool
+    restarts: bool
+    grows: bool
