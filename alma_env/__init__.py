@@ -37,6 +37,6 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_names.attach(__name__, {"meter": "metering", "flops": "metering.cost_table"})
+__getattr__, __dir__, __all__ = lazy_names.attach(__name__, {"meter": "metering", "flops": "metering.costs.cost_table"})
 
 register_all()

@@ -20,8 +20,8 @@ from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
+from alma_env.metering.content.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.meter import Meter, uncharged
-from alma_env.metering.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol, read_options, require_arrived, require_same
 from alma_env.registration import PROTOCOL_KEYWORDS

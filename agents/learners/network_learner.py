@@ -12,7 +12,7 @@ from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.stage import CannotGrowError, Examples
 from agents.training.trainer import Trainer
-from alma_env.metering.storages import tensors_of
+from alma_env.metering.content.storages import tensors_of
 from alma_env.metering.uncounted import note_copies, uncounted
 from alma_env.scoring.module_copy import copy_module
 

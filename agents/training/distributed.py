@@ -11,7 +11,7 @@ gates.
 
 The validation set, and the data of a growth step, are divided in the same way and the results are summed. The meter
 sums the FLOPs of all ranks. They equal those of one process, unless a rank's own draws change the routes of tokens or
-the experts of examples. Summing gradients is communication, which is free (`alma_env.metering.cost_table`). Every rank
+the experts of examples. Summing gradients is communication, which is free (`alma_env.metering.costs`). Every rank
 scores the test set itself; scoring is not charged. Only the first rank writes and prints.
 
 With a single process, all functions here do nothing or return their input.

@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from alma_env.metering.meter import running as running
     from alma_env.metering.tally import Charge as Charge
 
-__getattr__, __dir__, __all__ = lazy_names.attach(__name__)
+__getattr__, __dir__, __all__ = lazy_names.attach(__name__, {"cost_table": "costs.cost_table"})

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alma_env.metering.storages import parts_of
+from alma_env.metering.content.storages import parts_of
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch as dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alma_env.metering import cost_table
-from alma_env.metering.backward_passes import current_pass, passes
-from alma_env.metering.beside import Beside
-from alma_env.metering.content_flow import Flow, flow_of
-from alma_env.metering.cost_formulas import Formula
-from alma_env.metering.provenance import ProvenanceStore
-from alma_env.metering.storages import WeakStorage, key_of, tensors_of
+from alma_env.metering.content.backward_passes import current_pass, passes
+from alma_env.metering.content.beside import Beside
+from alma_env.metering.content.content_flow import Flow, flow_of
+from alma_env.metering.content.provenance import ProvenanceStore
+from alma_env.metering.content.storages import WeakStorage, key_of, tensors_of
+from alma_env.metering.content.touched import is_parameter
+from alma_env.metering.costs import cost_table
+from alma_env.metering.costs.cost_formulas import Formula
 from alma_env.metering.tally import Tally
-from alma_env.metering.touched import is_parameter
 
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alma_env.metering.backward_passes import passes
 from alma_env.metering.call_signature import Held, signature
+from alma_env.metering.content.backward_passes import passes
+from alma_env.metering.content.known_content import UNCHARGED
+from alma_env.metering.content.storages import tensors_of
 from alma_env.metering.dispatch_mode import Copies, CountingMode
-from alma_env.metering.known_content import UNCHARGED
 from alma_env.metering.meter import Meter, running
 from alma_env.metering.registries import new_registries
-from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Phase, Tally
 
 P = ParamSpec("P")

@@ -1,8 +1,8 @@
 """The meter: FLOPs of everything that PyTorch executes in a block, forward and backward.
 
 ALMA paper, section 3: Comp. The meter listens at PyTorch's dispatcher, where each operation of the forward and of the
-backward pass appears once, and charges the cost in `alma_env.metering.cost_table`. Work that bypasses the dispatcher of
-the meter's thread leaves parameters without provenance (`alma_env.metering.provenance`).
+backward pass appears once, and charges the cost in `alma_env.metering.costs`. Work that bypasses the dispatcher of
+the meter's thread leaves parameters without provenance (`alma_env.metering.content.provenance`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
+from alma_env.metering.content.provenance import ProvenanceStore
+from alma_env.metering.content.records import Provenance
+from alma_env.metering.content.storages import tensors_of
 from alma_env.metering.dispatch_mode import Copies, CountingMode, enter_mode, exit_mode
-from alma_env.metering.provenance import ProvenanceStore
-from alma_env.metering.records import Provenance
-from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Tally, whole_flops
 
 DEFAULT_PHASE = "training"

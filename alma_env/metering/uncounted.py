@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
-from alma_env.metering.backward_passes import passes
+from alma_env.metering.content.backward_passes import passes
 from alma_env.metering.meter import running
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from alma_env.errors import UnmeteredTrainingError
-from alma_env.metering.known_content import CHANGED
+from alma_env.metering.content.known_content import CHANGED
 from alma_env.metering.meter import Meter
 from alma_env.scoring.fingerprint import Fingerprint, changed_tensors
 from alma_env.scoring.hidden_numbers import FEW

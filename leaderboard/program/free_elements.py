@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alma_env.metering.cost_table import rule
+from alma_env.metering.costs.cost_table import rule
 
 
 class FreeElements(TorchDispatchMode):  # type: ignore[no-untyped-call]

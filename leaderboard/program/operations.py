@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from alma_env.metering.cost_table import rule
+from alma_env.metering.costs.cost_table import rule
 from leaderboard.errors import ProgramError
 from leaderboard.program.allowed_operations import ALLOWED
 

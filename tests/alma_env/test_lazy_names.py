@@ -75,7 +75,7 @@ import alma_env.meter, alma_env.metering
 print(alma_env.meter is alma_env.metering is meter, meter.__spec__.name, meter.count_once.__module__)
 """
     assert _run(code).splitlines() == [
-        "alma_env.metering.cost_table alma_env.arena alma_env.ledger",
+        "alma_env.metering.costs.cost_table alma_env.arena alma_env.ledger",
         "True alma_env.metering alma_env.metering.function_cost",
     ]
 
@@ -106,7 +106,7 @@ print(some_package.__all__)
 
 
 def test_the_names_in_records_are_translated() -> None:
-    assert lazy_names.new_name("alma_env.flops.register_cost") == "alma_env.metering.cost_table.register_cost"
+    assert lazy_names.new_name("alma_env.flops.register_cost") == "alma_env.metering.costs.cost_table.register_cost"
     assert lazy_names.new_name("alma_env.metering.meter.Meter") == "alma_env.metering.meter.Meter"
 
 

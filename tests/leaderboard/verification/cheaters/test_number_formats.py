@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import alma_env
-from alma_env.metering import cost_table, count, count_once
+from alma_env.metering import count, count_once
+from alma_env.metering.costs import cost_table
 
 from .gallery import attack, case
 

@@ -7,7 +7,7 @@ import torch
 
 from alma_env import UnknownCostError, flops
 from alma_env.metering import count
-from alma_env.metering.own_kernels import has_own_kernel
+from alma_env.metering.costs.own_kernels import has_own_kernel
 
 from .gallery import attack, case
 

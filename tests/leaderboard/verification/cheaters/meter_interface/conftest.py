@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alma_env.metering import cost_table
+from alma_env.metering.costs import cost_table
 
 PRODUCT = 2 * 4 * 5 * 6
 

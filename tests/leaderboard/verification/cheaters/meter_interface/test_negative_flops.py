@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from alma_env.metering import Meter, cost_table, cost_varies_with, count, count_once
+from alma_env.metering import Meter, cost_varies_with, count, count_once
+from alma_env.metering.costs import cost_table
 from alma_env.metering.tally import Tally
 
 from ..gallery import attack, case

@@ -10,7 +10,8 @@ import torch
 
 import alma_env
 from alma_env import Ledger
-from alma_env.metering import Meter, cost_table, count, count_once
+from alma_env.metering import Meter, count, count_once
+from alma_env.metering.costs import cost_table
 from leaderboard.errors import SubmissionError
 from leaderboard.submission.claims import read_claim
 from leaderboard.verification import audit

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils import _pytree as pytree
 
-from alma_env.metering import conditional_formulas, cost_table
+from alma_env.metering.costs import conditional_formulas, cost_table
 
 from . import free_work, internal_work
 from .contraction import Call, Recorder

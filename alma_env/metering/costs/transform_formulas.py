@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, by_qualified_name, multiply_adds
+from alma_env.metering.costs.cost_formulas import Formula, by_qualified_name, multiply_adds
 
 _OF_A_COMPLEX_PRODUCT = 4  # real products; the number format charges them where an operand is complex
 

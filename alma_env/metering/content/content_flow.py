@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload
 
-from alma_env.metering.storages import tensors_of
+from alma_env.metering.content.storages import tensors_of
 
 # The schemas of older batch norms do not declare that they update their running statistics (arguments 3 and 4).
 _WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alma_env.metering.content_flow import Flow
-from alma_env.metering.storages import WeakStorage, bytes_of, sample
+from alma_env.metering.content.content_flow import Flow
+from alma_env.metering.content.storages import WeakStorage, bytes_of, sample
 
 FEW = 16  # numbers from outside of the block that a tensor may hold, such as the mean of each channel
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alma_env.metering import count
-from alma_env.metering.transform_formulas import complex_multiply_adds
+from alma_env.metering.costs.transform_formulas import complex_multiply_adds
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

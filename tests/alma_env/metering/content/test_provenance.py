@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from alma_env.metering import Meter, count_once
-from alma_env.metering.records import Provenance
+from alma_env.metering.content.records import Provenance
 
-from .counted_work import PRODUCT, batch, mlp, product, step, step_flops
+from ..counted_work import PRODUCT, batch, mlp, product, step, step_flops
 
 
 def test_included_charges_give_no_provenance() -> None:

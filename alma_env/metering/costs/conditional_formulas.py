@@ -1,4 +1,4 @@
-"""Costs of free operations in calls for which the reason of `alma_env.metering.free_operations` does not hold.
+"""Costs of free operations in calls for which the reason of `alma_env.metering.costs.free_operations` does not hold.
 
 A free operation does no more products than it has elements to read or write. Some free operations contract two operands
 in certain calls: a matrix product would be free. Each of them has a formula here, which returns 0 for the other calls.
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, by_qualified_name, multiply_adds
+from alma_env.metering.costs.cost_formulas import Formula, by_qualified_name, multiply_adds
 
 
 def stored_elements(tensor: Tensor) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alma_env.metering import Charge, cost_table
+from alma_env.metering import Charge
+from alma_env.metering.costs import cost_table
 
 
 def forward_and_backward(charge: Charge) -> tuple[int, int]:

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alma_env.metering.backward_passes import passes
-from alma_env.metering.records import Records
-from alma_env.metering.released_data import ReleasedData
-from alma_env.metering.storages import checksum, sample
-from alma_env.metering.touched import FEW, Touched, as_bytes, float_type, is_constant, is_parameter, values_of
+from alma_env.metering.content.backward_passes import passes
+from alma_env.metering.content.records import Records
+from alma_env.metering.content.released_data import ReleasedData
+from alma_env.metering.content.storages import checksum, sample
+from alma_env.metering.content.touched import FEW, Touched, as_bytes, float_type, is_constant, is_parameter, values_of
 
 CHANGED = "changed while the meter was not running"
 UNKNOWN = "has numbers from a file, an array or a process that the meter does not know"

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from alma_env.errors import UnknownCostError
-from alma_env.metering import cost_table, count
+from alma_env.metering import count
+from alma_env.metering.costs import cost_table
 
 from .costs import cost, randn
 

@@ -2,7 +2,7 @@
 
 The namespace `aten` is the default. A name includes all overloads and the in-place, `out=`, `_copy` and `_foreach_`
 forms of the operation. A free operation does no more products than it has elements to read or write; a few operations
-contract two operands in certain calls, which are charged (`alma_env.metering.conditional_formulas`).
+contract two operands in certain calls, which are charged (`alma_env.metering.costs.conditional_formulas`).
 """
 
 FREE: dict[str, str] = {

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from alma_env.metering.storages import tensors_of, version_of
+from alma_env.metering.content.storages import tensors_of, version_of
 
 
 class Beside:

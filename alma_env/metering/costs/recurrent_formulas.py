@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, by_qualified_name, multiply_adds
+from alma_env.metering.costs.cost_formulas import Formula, by_qualified_name, multiply_adds
 
 
 def _recurrent_layer(out: Any, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, *rest: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, after_first, by_qualified_name, multiply_adds
+from alma_env.metering.costs.cost_formulas import Formula, after_first, by_qualified_name, multiply_adds
 
 Shapes = Sequence[tuple[int, ...]]  # of query, key and value
 

@@ -1,8 +1,8 @@
 """The table of costs: the FLOPs that each PyTorch operation is charged, 1 multiply-add = 2 FLOPs.
 
-ALMA paper, section 3. An operation is *metered* (`alma_env.metering.cost_formulas`), *free by definition*
-(`alma_env.metering.free_operations`), or *unknown*. The meter raises an error for an unknown operation and never counts
-it as zero; register its cost with `register_cost`, or declare it free with `register_free`.
+ALMA paper, section 3. An operation is *metered* (`cost_formulas`), *free by definition* (`free_operations`), or
+*unknown*. The meter raises an error for an unknown operation and never counts it as zero; register its cost with
+`register_cost`, or declare it free with `register_free`.
 
 `alma_env.flops` is this module.
 """
@@ -19,18 +19,18 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import UnknownCostError
-from alma_env.metering import (
+from alma_env.metering.costs import (
     attention_formulas,
     cost_formulas,
     factorisation_formulas,
     recurrent_formulas,
     transform_formulas,
 )
-from alma_env.metering.conditional_formulas import CONDITIONS
-from alma_env.metering.cost_formulas import Formula, by_qualified_name
-from alma_env.metering.free_operations import FREE
-from alma_env.metering.number_formats import format_factor
-from alma_env.metering.own_kernels import has_own_kernel
+from alma_env.metering.costs.conditional_formulas import CONDITIONS
+from alma_env.metering.costs.cost_formulas import Formula, by_qualified_name
+from alma_env.metering.costs.free_operations import FREE
+from alma_env.metering.costs.number_formats import format_factor
+from alma_env.metering.costs.own_kernels import has_own_kernel
 
 T = TypeVar("T")
 

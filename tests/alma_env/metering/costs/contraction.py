@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alma_env.metering import cost_table
+from alma_env.metering.costs import cost_table
 
 CHANGE = 0.03
 ELEMENTS = 24  # changed of an operand

@@ -2,9 +2,9 @@
 
 The meter sees work only through PyTorch's dispatcher. Work in other threads and processes, in NumPy, and with disabled
 dispatch modes bypasses the dispatcher, but it leaves content that no metered operation made. The store compares the
-content of a storage with what it knows (`alma_env.metering.known_content`): when a metered block first reads or writes
-the storage, and at the block's end.
-Content that it cannot explain is *foreign*, and so is what operations compute from it, until work is declared.
+content of a storage with what it knows (`known_content`): when a metered block first reads or writes the storage, and
+at the block's end. Content that it cannot explain is *foreign*, and so is what operations compute from it, until
+work is declared.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from alma_env.metering.beside import Beside, owners_of, written_beside
-from alma_env.metering.content_flow import Flow
-from alma_env.metering.known_content import UNCHARGED, UNKNOWN, KnownContent
-from alma_env.metering.records import Provenance
-from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample, tensors_of, version_of
-from alma_env.metering.touched import FEW, Inputs, Touched, as_bytes, numbers_written, selects_examples
+from alma_env.metering.content.beside import Beside, owners_of, written_beside
+from alma_env.metering.content.content_flow import Flow
+from alma_env.metering.content.known_content import UNCHARGED, UNKNOWN, KnownContent
+from alma_env.metering.content.records import Provenance
+from alma_env.metering.content.storages import (
+    WeakStorage,
+    covers,
+    is_opaque,
+    key_of,
+    parts_of,
+    sample,
+    tensors_of,
+    version_of,
+)
+from alma_env.metering.content.touched import FEW, Inputs, Touched, as_bytes, numbers_written, selects_examples
 
 _PRUNE_AT = 4096
 

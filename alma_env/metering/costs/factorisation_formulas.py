@@ -2,8 +2,8 @@
 
 The counts are those of Golub and Van Loan, *Matrix Computations* (4th edition): sections 3.1 to 3.4 (triangular
 systems, LU), 4.2 (Cholesky), 5.2 (Householder QR), 7.5 and 8.3 (eigenvalues), 8.6 (singular values). They count an
-addition and a product as one FLOP each, so that a multiply-add is 2 FLOPs, as in `alma_env.metering.cost_formulas`. An
-iterative algorithm has the book's typical number of iterations, whatever the values are. A fraction is rounded up.
+addition and a product as one FLOP each, so that a multiply-add is 2 FLOPs, as in `cost_formulas`. An iterative
+algorithm has the book's typical number of iterations, whatever the values are. A fraction is rounded up.
 
 In the formulas A is (…, m, n); the leading axes are a batch of matrices. docs/metering.md has the table.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, by_qualified_name
+from alma_env.metering.costs.cost_formulas import Formula, by_qualified_name
 
 
 def _thirds(count: int) -> int:

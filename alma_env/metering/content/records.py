@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from alma_env.metering.storages import WeakStorage, checksum, key_of, parts_of
+from alma_env.metering.content.storages import WeakStorage, checksum, key_of, parts_of
 
 _SAVED = 10_000  # contents of the past in a state: a learner may have a block, and some contents, for each step
 

@@ -3,7 +3,7 @@
 Matrix products, convolutions, attention and recurrent layers are charged their multiply-adds, computed from the shapes
 of the operands. A fused kernel is charged the cost of the plain operations that it replaces, so that the count depends
 neither on the device, nor on the kernel, nor on whether a mask lets the kernel skip work. Biases, scalings, masks and
-activations inside a fused kernel are elementwise, hence free (see `alma_env.metering.free_operations`).
+activations inside a fused kernel are elementwise, hence free (see `alma_env.metering.costs.free_operations`).
 
 A formula is called with the operation's output and then with its arguments; it returns FLOPs.
 """

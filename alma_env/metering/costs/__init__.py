@@ -1,0 +1,1 @@
+"""What each PyTorch operation is charged: the table of costs, and its formulas."""
