@@ -19,7 +19,7 @@ from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
-from agents.rl.models.learning_curve import recorded_groups
+from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.surrogates.tuning import simulate

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -20,14 +21,14 @@ from agents.cli.run_sweep import OPTIONS, compute, run_in_turn
 from agents.cli.shared_options import prepare_file, price_word, require_settings
 from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
+from agents.rl.environments import export as minari_export
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.saving import save_policy
 from agents.rl.learning.train import train_policy
-from agents.rl.models import export as minari_export
-from agents.rl.models import recordings
+from agents.rl.models import recordings, selection
 from agents.rl.models.learning_curve import fit as fit_curve
-from agents.rl.models.learning_curve import without_growth
 from agents.rl.models.recording_plan import SEEDS, recording_specs
+from agents.rl.models.selection import without_growth
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.registration import OF_RECORDED_RUNS, require_trainable
 from agents.rl.surrogates import decision_fidelity, fidelity
@@ -60,9 +61,9 @@ _OF_PYTHON = {
 
 
 def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
-    if (file := recordings.named_file(given)) is not None:
+    if (file := selection.named_file(given)) is not None:
         return recordings.load(file)
-    return recordings.shipped_runs(given, decisions=decisions)
+    return selection.shipped_runs(given, decisions=decisions)
 
 
 def record(options: argparse.Namespace, console: Console) -> int:
@@ -115,7 +116,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
             episodes = options.episodes or decision_fidelity.EPISODES
             _validate_decisions(f"{env}, {learner} {width}", runs, episodes, console)
             continue
-        possible = [run for run in runs if minari_export.inexpressible(run) is None]
+        possible = [run for run in runs if run.inexpressible is None]
         compared = fidelity.held_out(possible, options.episodes or fidelity.EPISODES)
         _name_left_out(runs, console)
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
@@ -157,7 +158,7 @@ def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: 
 
 def _name_left_out(runs: Sequence[recordings.Recording], console: Console) -> None:
     """Name the runs that no action of Wait-v0 expresses."""
-    left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in runs if (why := minari_export.inexpressible(one))]
+    left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in runs if (why := one.inexpressible)]
     if left_out:
         more = [f"… and {len(left_out) - _SHOWN} more"] * (len(left_out) > _SHOWN)
         say(console, "\n".join([f"{len(left_out)} of {len(runs)} runs are left out:", *left_out[:_SHOWN], *more]))
@@ -166,7 +167,7 @@ def _name_left_out(runs: Sequence[recordings.Recording], console: Console) -> No
 def export(options: argparse.Namespace, console: Console) -> int:
     """Write recorded runs as a Minari data set."""
     known = _recordings(options.recorded)
-    runs = [one for one in known if minari_export.inexpressible(one) is None]
+    runs = [one for one in known if one.inexpressible is None]
     if not runs:
         raise ValueError(
             f"{options.recorded}: no action of Wait-v0 can express a decision of each of its {len(known)} runs; record "
@@ -208,10 +209,8 @@ def train(options: argparse.Namespace, console: Console) -> int:
 
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
-    stream = require_trainable(options.env).replace("-Wait-Surrogate", "").replace("-Wait", "")
-    stream = stream.removesuffix("-v1") + "-v0" * stream.endswith("-v1")
-    if OF_RECORDED_RUNS in options.env:
-        stream = recordings.stream_of(keywords.get("recorded"))
+    spec = gym.spec(require_trainable(options.env))
+    stream = spec.kwargs["stream"] or selection.stream_of(keywords.get("recorded"))
     if stream == ARRAYS_ID:
         raise ValueError(
             f"--evaluate with {stream}: real runs need the data; leave --evaluate out, and run the policy with "

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices
-from agents.policies import Decision
+from agents.policies import Decision, Progress
 from agents.policies.choices import allowed_choices, choice_space, decision_of
 from agents.policies.priced_features import feature_space, features_of
 from agents.rl.environments.full_pass import full_pass_flops
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.environments.rewards import Reward
 from agents.rl.environments.wait_env import WaitEnv
+from alma_env.errors import ArgumentTypeError
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class DecisionEnv(WaitEnv):
     ) -> None:
         for name in ("actions", "replay", "grow", "reward", "flops_price", "parameter_price"):
             if name in keywords:
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"unexpected keyword argument {name!r}: an argument of Wait-v0; each action decides about replay "
                     "and growth, and the prices are pass_price and memory_price"
                 )
@@ -106,14 +107,13 @@ class DecisionEnv(WaitEnv):
         return full_pass_flops(self.learner, self.alma, self._hyperparameters)
 
     def _observation(self) -> NDArray[np.float32]:
-        progress = dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total)
+        return self.seen_at(self.agent.progress())
+
+    def seen_at(self, progress: Progress) -> NDArray[np.float32]:
+        """Return the observation for a progress at the prices of the episode, float32 (18,)."""
+        progress = dataclasses.replace(progress, flops=0)  # no priced feature depends on them
         return np.asarray(
-            features_of(
-                progress,
-                pass_price=self.pass_price,
-                memory_price=self.memory_price,
-                grows=self.grows,
-            )
+            features_of(progress, pass_price=self.pass_price, memory_price=self.memory_price, grows=self.grows)
         )
 
     def _reward_vector(self, error: float, flops: int, parameters: int) -> NDArray[np.float64]:

@@ -21,7 +21,8 @@ class Reward:
     Attributes:
         kind: ``scalar``: −(error + priced teraFLOPs + priced millions of parameters). ``vector``: −(error, teraFLOPs,
             millions of parameters), float64 (3,), without prices.
-        prices: the prices of a scalar reward.
+        prices: the prices of a scalar reward: the weights of the second and the third number of a vector, in the units
+            of the environment.
 
     Raises:
         ValueError: the kind is unknown, or prices are given for a vector.

@@ -131,8 +131,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
                     f"the seed; leave {name} out"
                 )
         protocol, self._hyperparameters = split_keywords(stream, keywords)
-        self.prices = Prices(flops_price, parameter_price)
-        self.reward: Any = Reward(reward, self.prices)
+        self.reward: Any = Reward(reward, Prices(flops_price, parameter_price))
         self.alma = alma_env.make(stream, **protocol)
         self.learner = learner
         self.reward_on = reward_on

@@ -5,9 +5,11 @@ A surrogate errs, and its network uses the errors. Real runs are slow, so few of
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +32,6 @@ _PARTS = 4  # of the decisions between two updates, each of which is a step of t
 def fine_tuned(
     model: PPO,
     real: RealRuns,
-    network_of: Callable[[PPO], ScheduleNetwork],
     *,
     menu: Menu,
     prices: dict[str, tuple[float, float]],
@@ -43,7 +44,6 @@ def fine_tuned(
     Args:
         model: what was trained on surrogates; its weights of policy and value network are the first ones.
         real: the runs, at least one.
-        network_of: returns the network that decides of a model.
         menu: the decisions of the model.
         prices: the ranges ``pass_price`` and ``memory_price`` from which each run draws.
         seed: of the exploration, and of the order of the gradient's steps.
@@ -79,10 +79,9 @@ def fine_tuned(
             tuned.batch_size = math.ceil(tuned.rollout_buffer.buffer_size / _PARTS)
             tuned.lr_schedule = ConstantSchedule(_LEARNING_RATE * (1 - numbers[0] / real.count))
             tuned.train()
-            for run in runs:
-                seen += [*run.observations, run.end]
+            seen += [run.observations for run in runs]
             done = int(numbers[-1]) + 1
-            yield tuned, np.stack(seen), done
+            yield tuned, np.concatenate(seen), done
             if real.report is not None:
                 real.report(done, len(runs), -float(np.mean([run.rewards.sum() for run in runs])))
 
@@ -102,3 +101,16 @@ def rollouts_of(model: PPO, runs: Sequence[Played]) -> RolloutBuffer:
         buffer.add(observations[one], decisions[one], rewards[one], starts[one], values[one], chances[one])
     buffer.compute_returns_and_advantage(torch.zeros(1), np.ones(1, bool))
     return buffer
+
+
+def network_of(model: PPO) -> ScheduleNetwork:
+    """Return the network that decides; it has no range yet."""
+    return ScheduleNetwork(tuple(_layers(model)), np.zeros(0, np.float32), np.zeros(0, np.float32), {})
+
+
+def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Yield weights and biases of the layers that decide."""
+    policy: Any = model.policy
+    for layer in itertools.chain(policy.mlp_extractor.policy_net, [policy.action_net]):
+        if isinstance(layer, torch.nn.Linear):
+            yield layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()

@@ -18,7 +18,7 @@ from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning.real_training_env import RealStream, RealTrainingEnv
 from alma_env.errors import AlmaError
 
-FIRST_SEED = 300  # of the streams: 0 to 99 are for preregistered comparisons, 100 to 119 are recorded
+FIRST_SEED = 300  # of the streams: 0 to 99 are for preregistered comparisons, 100 to 139 are recorded
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,11 @@ class Played:
         observations: before each decision, float32 (decisions, 18).
         decisions: int64 (decisions,).
         rewards: of each decision, float64 (decisions,); in multiples of what simple schedules cost.
-        end: the observation at the end of the run, float32 (18,).
     """
 
     observations: NDArray[np.float32]
     decisions: NDArray[np.int64]
     rewards: NDArray[np.float64]
-    end: NDArray[np.float32]
 
 
 Play = Callable[[ScheduleNetwork, Sequence[int]], list[Played]]
@@ -120,7 +118,6 @@ def _play(envs: Sequence[RealTrainingEnv], network: ScheduleNetwork, number: int
         decision = int((scores + draw.gumbel(size=scores.shape)).argmax())  # Gumbel's trick: a draw from the softmax
         observations.append(seen)
         decisions.append(decision)
-        seen, reward, terminated, truncated, _ = env.step(decision)
+        seen, reward, ended, *_ = env.step(decision)
         rewards.append(reward)
-        ended = terminated or truncated
-    return Played(np.stack(observations), np.array(decisions, np.int64), np.array(rewards), seen)
+    return Played(np.stack(observations), np.array(decisions, np.int64), np.array(rewards))

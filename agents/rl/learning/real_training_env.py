@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 from agents.policies.choices import CHOICES
 from agents.policies.learned_schedule import at_training
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu, NextTraining
-from agents.policies.priced_features import feature_space, features_of
+from agents.policies.priced_features import feature_space
 from agents.rl.environments.checks import checked_action, checked_seed
 from agents.rl.environments.decision_env import DecisionEnv
+from agents.rl.environments.run_keywords import keywords_of
 from agents.rl.models.recordings import Recording
-from agents.rl.models.run_keywords import keywords_of
 from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.reference_costs import ReferenceCosts
 from agents.runs.run import config_of
@@ -159,13 +158,13 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
         """
         action = checked_action(action, self.action_space)
         due = self.menu.next_ticks(action, self._last, self.decisions.alma.ticks)
-        total, vectors, trained, terminated, truncated = 0.0, np.zeros(3), False, False, False
+        total, vectors, trained, terminated = 0.0, np.zeros(3), False, False
         info: dict[str, Any] = {}
-        while not (trained or terminated or truncated):
+        while not (trained or terminated):
             tick = self.decisions.agent.tick
             trained = tick == due
             choice = _choice_of(self.menu.trainings[action]) if trained else _WAIT
-            _, reward, terminated, truncated, info = self.decisions.step(choice)
+            _, reward, terminated, _, info = self.decisions.step(choice)
             total += reward
             vectors += info["vector_reward"]
             self._last = tick if trained else self._last
@@ -173,15 +172,12 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
             self._observation(),
             total / self._scale,
             terminated,
-            truncated,
+            False,
             _without_mask(info) | {"vector_reward": vectors},
         )
 
     def _observation(self) -> NDArray[np.float32]:
-        env = self.decisions
-        progress = dataclasses.replace(env.agent.progress(), flops=0)  # no priced feature depends on them
-        prices = {"pass_price": env.pass_price, "memory_price": env.memory_price}
-        return features_of(at_training(progress), **prices, grows=env.grows)
+        return self.decisions.seen_at(at_training(self.decisions.agent.progress()))
 
 
 def _choice_of(training: NextTraining) -> int:

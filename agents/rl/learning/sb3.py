@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
+from agents.rl.surrogates.episodes import EpisodesVectorEnv
 
 
 class SurrogateVecEnv(VecEnv):
@@ -22,7 +22,7 @@ class SurrogateVecEnv(VecEnv):
         ValueError: the rewards are vectors, or the mode of autoreset is not SAME_STEP.
     """
 
-    def __init__(self, env: SurrogateVectorEnv) -> None:
+    def __init__(self, env: EpisodesVectorEnv) -> None:
         if env.reward.kind != "scalar" or env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise ValueError(
                 f"reward={env.reward.kind!r}, autoreset_mode={env.autoreset_mode.value!r}: Stable-Baselines3 needs "

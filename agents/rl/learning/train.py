@@ -20,7 +20,7 @@ from agents.policies.validation import check_types
 from agents.rl.environments.checks import checked_count
 from agents.rl.environments.keywords import keywords_of_class, refuse_unknown
 from agents.rl.registration import require_trainable
-from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
+from agents.rl.surrogates.episodes import EpisodesVectorEnv
 from alma_env.data.permutation import require_integer
 from alma_env.errors import did_you_mean, how_to_install
 
@@ -180,7 +180,7 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         known = keywords_of_class(environment)
         refuse_unknown(environment, [keyword for keyword in keywords if keyword not in known])
         made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
-        assert isinstance(made, SurrogateVectorEnv)
+        assert isinstance(made, EpisodesVectorEnv)
         from stable_baselines3.common.vec_env import VecMonitor
 
         return VecMonitor(SurrogateVecEnv(made)), made.ticks

@@ -9,8 +9,7 @@ alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from alma_env.data.permutation import require_integer
 from alma_env.errors import how_to_install
 
 if TYPE_CHECKING:
-    from stable_baselines3 import PPO
+    pass
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
@@ -95,7 +94,7 @@ def train_schedule(
         from stable_baselines3 import PPO
         from stable_baselines3.common.utils import LinearSchedule
 
-        from agents.rl.learning.fine_tuning import fine_tuned
+        from agents.rl.learning.fine_tuning import fine_tuned, network_of
         from agents.rl.learning.sb3 import JoinedVecEnv, SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
@@ -122,7 +121,7 @@ def train_schedule(
             device="cpu",
         )
         model.learn(steps, progress_bar=progress)
-        learned = _network_of(model)
+        learned = network_of(model)
         seen = [_seen(learned, one, prices) for one in models]
         about = {**(about or {}), **prices, "steps": steps, "seed": seed}
         network = _with_range(learned, seen, about)
@@ -130,8 +129,8 @@ def train_schedule(
             if keep is not None:
                 keep(network)
             about |= {"real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
-            for tuned, met, runs in fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed):
-                network = _with_range(_network_of(tuned), [*seen, met], {**about, "real_runs": runs})
+            for tuned, met, runs in fine_tuned(model, real, menu=menu, prices=prices, seed=seed):
+                network = _with_range(network_of(tuned), [*seen, met], {**about, "real_runs": runs})
                 if keep is not None:
                     keep(network)
     finally:
@@ -145,19 +144,6 @@ def _with_range(
     low, high = (getattr(np.concatenate(seen), edge)(0) for edge in ("min", "max"))
     margin = _MARGIN * (high - low)
     return ScheduleNetwork(network.layers, low - margin, high + margin, about)
-
-
-def _network_of(model: PPO) -> ScheduleNetwork:
-    """Return the network that decides; it has no range yet."""
-    return ScheduleNetwork(tuple(_layers(model)), np.zeros(0, np.float32), np.zeros(0, np.float32), {})
-
-
-def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Yield weights and biases of the layers that decide."""
-    policy: Any = model.policy
-    for layer in itertools.chain(policy.mlp_extractor.policy_net, [policy.action_net]):
-        if isinstance(layer, torch.nn.Linear):
-            yield layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()
 
 
 def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.catalogue.run_config import RunConfig
-from agents.rl.models.learning_curve import POOL_SIZE
-from agents.rl.models.recordings import Recording, shipped_runs
+from agents.rl.models.recordings import Recording
+from agents.rl.models.regression import Array
+from agents.rl.models.selection import shipped_runs
 from agents.rl.models.stacked_curves import StackedCurves
-
-Array = NDArray[np.float64]
 
 EPISODES = 64
 _NONE = np.zeros(EPISODES, np.int64)  # neither replay nor growth
@@ -49,10 +47,9 @@ def simulated(curves: StackedCurves, curve: int) -> dict[int, Array]:
         means = np.full(curves.ticks + 1, error[0])
         last = 0
         for stages, tick in enumerate(ticks_of(wait, curves.ticks)):
-            draw = random.integers(POOL_SIZE, size=EPISODES)
             size, seen, before = (np.full(EPISODES, number) for number in (tick - last, tick, stages))
             last = tick
-            error, _, _ = curves.outcome(index, error, size, seen, before, _NONE, _NONE, draw)
+            error, _, _ = curves.outcome(index, error, size, seen, before, _NONE, _NONE, random)
             means[tick:] = error.mean()
         found[wait] = means
     return found

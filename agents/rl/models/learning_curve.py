@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.rl.models.recordings import Recording, groups, load, shipped_runs
+from agents.rl.models.recorded_costs import costs_of, no_training
+from agents.rl.models.recordings import Recording
+from agents.rl.models.regression import Array, logit, pooled, ridge
+from agents.rl.models.selection import recorded_groups
 
-Array = NDArray[np.float64]
-
-RIDGE = 1e-3
-SINGLE = "sm"  # the learner from which the others grow
 POOLS = 8  # pools of residuals, by size of the training
-POOL_SIZE = 512  # residuals in each
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,6 @@ class Curve:
     flops: Array
     replays: bool
     grows: bool
-
-
-def logit(fraction: Array) -> Array:
-    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4]."""
-    inside = np.clip(fraction, 1e-4, 1 - 1e-4)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
-
-
-def logistic(logits: Array) -> Array:
-    """Return the error rates of logits, float64; the inverse of `logit`."""
-    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: Any) -> Array:
@@ -156,83 +142,6 @@ def curves_for(
     return [fit([one for one in runs if not one.explores] or runs, reward_on) for runs in found]
 
 
-def recorded_groups(
-    stream: str,
-    learner: str,
-    width: int | Sequence[int] | None,
-    recorded: str | Path | None,
-    *,
-    decisions: bool = False,
-) -> list[list[Recording]]:
-    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_runs`.
-
-    With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
-    """
-    if recorded is None:
-        file, all_runs = "the package", shipped_runs(stream, decisions=decisions)
-    else:
-        file, all_runs = Path(recorded).name, load(Path(recorded))
-    runs_of_stream = [one for one in all_runs if one.env == stream]
-    found = groups(one for one in runs_of_stream if one.learner == learner)
-    if not found:
-        known = "; ".join(sorted({f"{one.env}: {one.learner}" for one in all_runs}))
-        raise ValueError(
-            f"stream={stream!r}, learner={learner!r}: no runs in {file}, which has {known or 'none'}; name one of "
-            "these learners, or record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
-        )
-    by_width = sorted(found, key=lambda key: (key[2] or 0, key[3]))  # an agent of the user may have no width
-    recorded_widths = [key[2] for key in by_width]
-    widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
-    for wanted in widths:
-        if recorded_widths.count(wanted) != 1:
-            what = "runs with several settings" if wanted in recorded_widths else "no runs"
-            raise ValueError(
-                f"learner={learner!r}, width={wanted!r}: {what} in {file} (its widths are "
-                f"{recorded_widths}); record such runs, and write them to "
-                "a file with alma surrogate fit RUNS --out FILE.npz"
-            )
-    if not widths:
-        raise ValueError(
-            f"width={width!r}: must be at least one width; leave it out for all of {file}, {recorded_widths}"
-        )
-    singles = runs_of_stream if decisions else []
-    return [[*found[key], *without_growth(found[key], singles)] for key in by_width if key[2] in widths]
-
-
-def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
-    """Return the ids of the learners that have recorded runs on a stream, with all decisions."""
-    runs = load(recorded) if recorded else shipped_runs(stream, decisions=True)
-    return {one.learner for one in runs if one.env == stream}
-
-
-def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:
-    """Return the recorded runs of the single model from which a learner grows, as runs of this learner.
-
-    They are its runs without growth, up to rounding.
-
-    Args:
-        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have.
-        recorded: runs of the same stream.
-    """
-    if not any(one.column("grow").any() for one in runs):
-        return []
-    first = runs[0]
-    own = {(one.schedule, one.seed) for one in runs}
-    return [
-        replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
-        for one in recorded
-        if one.learner == SINGLE
-        and _start_of(one) == _start_of(first)
-        and (f"{one.schedule}, growth never", one.seed) not in own
-    ]
-
-
-def _start_of(run: Recording) -> tuple[Any, ...]:
-    """Return what the runs of a learner without growth share with those of the single model."""
-    agent = run.run_config.agent
-    return run.width, run.parameters, run.run_config.protocol, agent.stage, bool(agent.record.get("from_scratch"))
-
-
 def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, Array, Array, Array]:
     """Return terms (n, terms), outputs (n, 3), sizes (n,) and ticks until the next training (n,) of all trainings."""
     x, y, sizes, held = [], [], [], []
@@ -250,71 +159,5 @@ def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, A
         sizes.append(size)
         held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
-        raise _no_training(recordings)
+        raise no_training(recordings)
     return np.concatenate(x), np.concatenate(y), np.concatenate(sizes), np.concatenate(held)
-
-
-def _no_training(recordings: Sequence[Recording]) -> ValueError:
-    return ValueError(f"no training in {len(recordings)} runs; record runs that train")
-
-
-def ridge(terms: Array, outputs: Array, weights: Array) -> Array:
-    """Return the weights of a linear model, float64 (terms,) or (terms, outputs), from weighted examples."""
-    scale = np.maximum(np.abs(terms).max(0), 1e-12)
-    design, weights = terms / scale, weights / weights.mean()
-    weighted = design * weights[:, None]
-    solved = np.linalg.solve(weighted.T @ design + RIDGE * np.eye(design.shape[1]), weighted.T @ outputs)
-    return np.asarray(solved / (scale if outputs.ndim == 1 else scale[:, None]))
-
-
-def pooled(residuals: Array, pools: NDArray[np.int64], count: int, generator: np.random.Generator) -> Array:
-    """Return the residuals of each pool, float64 (count, POOL_SIZE, outputs): all, repeated, or a random choice.
-
-    A pool without residuals has those of the nearest one.
-    """
-    table = np.zeros((count, POOL_SIZE, residuals.shape[1]))
-    filled = np.unique(pools)
-    for pool in filled:
-        inside = residuals[pools == pool]
-        table[pool] = inside[np.resize(generator.permutation(len(inside))[:POOL_SIZE], POOL_SIZE)]
-    nearest = np.abs(filled - np.arange(count)[:, None]).argmin(1)
-    return np.asarray(table[filled[nearest]])
-
-
-def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:
-    """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers.
-
-    Raises:
-        ValueError: no run trains.
-    """
-    if not any(len(recording.trainings) for recording in recordings):
-        raise _no_training(recordings)
-    grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
-    sizes = np.concatenate([recording.sizes for recording in recordings])
-    counts, flops = (
-        np.concatenate([recording.column(name) for recording in recordings]) for name in ("parameters", "flops")
-    )
-    steps = np.arange(grown.max() + 1)
-    known = np.unique(grown)
-    parameters = np.interp(steps, known, [counts[grown == step].mean() for step in known])
-    lines = [_line(sizes[grown == step], flops[grown == step]) for step in known]
-    return parameters, np.stack([np.interp(steps, known, [line[i] for line in lines]) for i in (0, 1)], -1)
-
-
-def full_pass_of(recordings: Sequence[Recording]) -> float:
-    """Return the FLOPs of a full pass: those of a training on D_1, the mean over the runs, for each mega-batch.
-
-    With patience, later trainings differ in length, and `agents.rl.environments.full_pass` measures D_1, too. If no run
-    trains at tick 1, the result is computed from the costs of the trainings without growth.
-    """
-    on_first = [run.column("flops")[0] for run in recordings if (run.column("tick")[:1] == 1).any()]
-    one = np.mean(on_first) if on_first else costs_of(recordings)[1][0].sum()
-    return float(one) * recordings[0].ticks
-
-
-def _line(sizes: Array, flops: Array) -> tuple[float, float]:
-    """Return FLOPs as (fixed part, per mega-batch); the fixed part is 0 if only one size was recorded."""
-    if len(np.unique(sizes)) < 2:
-        return 0.0, float(flops.mean() / sizes.mean())
-    slope, fixed = np.polyfit(sizes, flops, 1)
-    return float(fixed), float(slope)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agents.analysis.schedule_costs import ScheduleCosts
-from agents.rl.models.learning_curve import full_pass_of
+from agents.rl.models.recorded_costs import full_pass_of
 from agents.rl.models.recordings import Recording
 
 

@@ -19,7 +19,6 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
-from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
 from alma_env.files import replacing
 
@@ -47,7 +46,7 @@ class Recording:
 
     env: str
     learner: str
-    width: int
+    width: int | None
     settings: str
     schedule: str
     seed: int
@@ -98,6 +97,22 @@ class Recording:
     def explores(self) -> bool:
         """Whether a training replays a part of the earlier data, or restarts."""
         return bool(np.isfinite(self.column("window")).any() or self.column("restart").any())
+
+    @property
+    def inexpressible(self) -> str | None:
+        """Why no action of ``Wait-v0`` expresses a decision of the run; None if actions express all of them."""
+        if self.explores:
+            return "replays a part of the earlier data, or restarts"
+        steps = self.decisions[:, 2].max()
+        return f"grows by {steps} steps before one training" if steps > 1 else None
+
+    def require_expressible(self) -> None:
+        """Raise ValueError if no action of ``Wait-v0`` expresses a decision of the run."""
+        if self.inexpressible is not None:
+            raise ValueError(
+                f"a run of {self.learner!r} with {self.schedule!r} {self.inexpressible}, which no action of Wait-v0 "
+                "can express; leave this run out"
+            )
 
     def errors_on(self, reward_on: str) -> tuple[NDArray[np.float64], float]:
         """Return the error after each training, float64 (trainings,), and the error of the untrained predictor.
@@ -239,61 +254,9 @@ def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([trainings, *none], 1)
 
 
-def shipped_file(stream: str, *, decisions: bool = False) -> Path:
-    """Return the file of recorded runs that comes with the package.
-
-    Args:
-        stream: id of the stream's environment.
-        decisions: the runs for the second surrogate, which replay parts of the data and restart, if there are any.
-
-    Raises:
-        ValueError: no runs of this stream come with the package.
-    """
-    name = stream.removesuffix("-ALMA-v0")
-    if decisions and (file := SHIPPED / f"{name}{DECISIONS}.npz").is_file():
-        return file
-    if not (file := SHIPPED / f"{name}.npz").is_file():
-        raise ValueError(
-            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}); give "
-            "recorded=FILE, written by `alma surrogate fit RUNS --out FILE.npz`"
-        )
-    return file
-
-
-def shipped_runs(stream: str, *, decisions: bool = False) -> list[Recording]:
-    """Return the recorded runs that come with the package, see `shipped_file`."""
-    return load(shipped_file(stream, decisions=decisions))
-
-
-def named_file(given: str) -> Path | None:
-    """Return the file of recorded runs that an argument names; None if the argument is the id of a stream."""
-    file = Path(given)
-    return file if file.is_file() or file.suffix == ".npz" else None
-
-
-def stream_of(recorded: str | Path | None) -> str:
-    """Return the id of the stream of a file of recorded runs.
-
-    Raises:
-        ValueError: there is no file, it cannot be read, or its runs are not of one stream.
-    """
-    if recorded is None:
-        raise ValueError(
-            f"recorded=None: {OF_RECORDED_RUNS} is for recorded runs of your own; give recorded=FILE, written by "
-            "`alma surrogate fit RUNS --out FILE.npz`"
-        )
-    streams = sorted({one.env for one in load(Path(recorded))})
-    if len(streams) != 1:
-        raise ValueError(
-            f"recorded={str(recorded)!r}: runs on {', '.join(streams) or 'no stream'}; write the runs of one stream to "
-            "a file with `alma surrogate fit RUNS --out FILE.npz`"
-        )
-    return streams[0]
-
-
-def groups(recordings: Iterable[Recording]) -> dict[tuple[str, str, int, str], list[Recording]]:
+def groups(recordings: Iterable[Recording]) -> dict[tuple[str, str, int | None, str], list[Recording]]:
     """Group recordings by learning curve; recordings of one group differ only in schedule, seed and computation."""
-    grouped: dict[tuple[str, str, int, str], list[Recording]] = {}
+    grouped: dict[tuple[str, str, int | None, str], list[Recording]] = {}
     settings: dict[str, str] = {}  # by the settings without the computation
     for recording in recordings:
         learner = json.dumps(recording.run_config.learner, sort_keys=True)

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.models.learning_curve import Curve
+from agents.rl.models.regression import Array, Rows
 from agents.rl.models.training_model import TrainingModel
-
-Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 
 class StackedCosts:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.rl.models.learning_curve import Curve, logistic, logit, terms
-from agents.rl.models.stacked_costs import Array, Rows, StackedCosts
+from agents.rl.models.learning_curve import Curve, terms
+from agents.rl.models.regression import POOL_SIZE, Array, Rows, logistic, logit
+from agents.rl.models.stacked_costs import StackedCosts
 
 
 class StackedCurves(StackedCosts):
@@ -27,18 +28,26 @@ class StackedCurves(StackedCosts):
         self._residuals = np.stack([curve.residuals for curve in curves])
 
     def outcome(
-        self, curve: Rows, error: Array, size: Rows, seen: Rows, stages: Rows, replay: Any, grown: Rows, draw: Rows
+        self,
+        curve: Rows,
+        error: Array,
+        size: Rows,
+        seen: Rows,
+        stages: Rows,
+        replay: Any,
+        grown: Rows,
+        generator: np.random.Generator,
     ) -> tuple[Array, Array, Array]:
         """Return error, validation loss and validation error after a training, each float64 (n,).
 
         Args:
             curve: number of the curve of each episode, (n,); the others as in `agents.rl.models.learning_curve.terms`.
             error: error before the training.
-            draw: which residual of its pool is added.
+            generator: draws the residual that is added, from those of its pool.
         """
         x = terms(logit(error), size, seen, stages, replay, grown)
         y = x @ self._weights[0] if len(self) == 1 else np.einsum("np,npk->nk", x, self._weights[curve])
         pool = (self._edges[curve] <= np.log(size)[:, None]).sum(1)
-        y += self._residuals[curve, pool, draw]
+        y += self._residuals[curve, pool, generator.integers(POOL_SIZE, size=len(curve))]
         y = np.clip(y, self._low[curve], self._high[curve])
         return logistic(y[:, 0]), np.exp(y[:, 1]), np.clip(y[:, 2], 0, 1)

@@ -8,15 +8,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.stacked_costs import Array, Rows, StackedCosts
-from agents.rl.models.training_model import (
-    FIRST_ERRORS,
-    POOL_SIZE,
-    TrainingModel,
-    Trainings,
-    validation_noise,
-    validation_terms,
-)
+from agents.rl.models.regression import POOL_SIZE, Array, Rows
+from agents.rl.models.stacked_costs import StackedCosts
+from agents.rl.models.training_model import FIRST_ERRORS, TrainingModel, Trainings, validation_noise, validation_terms
 
 
 class StackedModels(StackedCosts):

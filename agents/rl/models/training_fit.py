@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.learning_curve import RIDGE, costs_of, full_pass_of, logit, pooled, recorded_groups, ridge
+from agents.rl.models.recorded_costs import costs_of, full_pass_of
 from agents.rl.models.recordings import Recording
+from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
+from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_model import (
     COLD_POOLS,
     FIRST_ERRORS,
     POOLS,
-    Array,
     TrainingModel,
     Trainings,
     validation_noise,

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from agents.rl.models.regression import Array, logistic
 
 POOLS = 8  # pools of residuals of warm trainings, by the error before
 COLD_POOLS = 6  # pools of residuals of cold trainings, by size
-POOL_SIZE = 512  # residuals in each
 FIRST_ERRORS = 64
 
 
@@ -91,7 +90,7 @@ def validation_noise(after: Array, size: Array) -> Array:
         after: logit of the error after each training, (n,).
         size: mega-batches that it trains on, (n,).
     """
-    error = 1 / (1 + np.exp(-after))
+    error = logistic(after)
     return np.stack([np.ones_like(error), np.sqrt(error * (1 - error))], -1) / np.sqrt(size)[:, None]
 
 

@@ -27,9 +27,9 @@ from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import REPLAYS
 from agents.policies.progress import Progress
 from agents.policies.waiting import RULE
-from agents.rl.models.learning_curve import logistic, logit
+from agents.rl.models.regression import Array, logistic, logit
 from agents.rl.models.stacked_models import StackedModels
-from agents.rl.models.training_model import Array, TrainingModel, Trainings
+from agents.rl.models.training_model import TrainingModel, Trainings
 from agents.rl.surrogates.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv
 
 FACTORS = (1.1, 1.25, 1.4, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0)  # growth of the data until the next training

@@ -23,17 +23,17 @@ from agents.rl.environments.keywords import refuse_unknown
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.environments.rewards import Reward
 from agents.rl.models.fixed_waits import EPISODES, shown_waits, ticks_of
-from agents.rl.models.learning_curve import logistic, logit
-from agents.rl.models.recordings import stream_of
+from agents.rl.models.regression import logistic, logit
+from agents.rl.models.selection import stream_of
 from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import models_for
 from agents.rl.models.training_model import TrainingModel, Trainings
+from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 from agents.rl.surrogates.surrogate import SurrogateEnv
 from agents.rl.surrogates.surrogate_checks import checked_fits
-from agents.rl.surrogates.surrogate_vector import Observations, SurrogateVectorEnv
 
 
-class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
+class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
     """Many episodes on fitted models of trainings; see `DecisionEnv` for actions, observations, rewards and prices.
 
     With several models, each episode draws one of them. An episode draws its prices, if a range of prices is given.

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.export import inexpressible
 from agents.rl.models.learning_curve import Curve, fit
 from agents.rl.models.recordings import Recording
 from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
@@ -33,11 +32,7 @@ def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> ND
     Raises:
         ValueError: no action of ``Wait-v0`` expresses a decision of the run.
     """
-    if (reason := inexpressible(recording)) is not None:
-        raise ValueError(
-            f"a run of {recording.learner!r} with {recording.schedule!r} {reason}, which no action of Wait-v0 can "
-            "express; leave this run out"
-        )
+    recording.require_expressible()
     env = SurrogateVectorEnv(episodes, curves=[curve])
     env.reset(seed=seed)
     for decision in recording.decisions > 0:

@@ -21,8 +21,8 @@ from agents.policies.choices import megabatches_with
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu
 from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.surrogates.episodes import Observations
 from agents.rl.surrogates.reference_costs import ReferenceCosts
-from agents.rl.surrogates.surrogate_vector import Observations
 
 
 @dataclass(frozen=True)
@@ -178,18 +178,19 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         infos = self._restart(ended, vectors) if ended.any() else {}
         return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
 
+    def decide(self, train: Any, sizes: Any, restart: Any, grow: Any) -> Any:
+        """Raise NotImplementedError: a step of this environment has many ticks."""
+        raise NotImplementedError("decide(): a decision is about one tick, and a step has many; call train_at()")
+
     @property
     def learners(self) -> Learners:
         """The state of each episode's learner, which no policy can see in a real run; copies."""
         learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed)
         return learners.of(np.arange(self.num_envs))
 
-    def _features(self, rows: Any) -> Observations:
-        arrived = self._tick
-        self._tick = np.maximum(arrived, 1)
-        observations = super()._features(rows)
-        self._tick = arrived
-        return observations
+    def _progress(self, rows: Any) -> dict[str, Any]:
+        """Return the features' arguments; before the first training, they are those of tick 1."""
+        return super()._progress(rows) | {"tick": np.maximum(self._tick[rows], 1)}
 
     def _show_waiting(self) -> None:
         """Leave the observations as they are: each step trains or starts again, so no episode only waits."""

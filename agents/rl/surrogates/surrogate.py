@@ -13,8 +13,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agents.rl.environments.checks import checked_action, checked_seed, refuse_options
-from agents.rl.surrogates.surrogate_vector import Observations
+from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv as SurrogateVectorEnv
+from alma_env.errors import ArgumentTypeError
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import View
@@ -26,7 +27,7 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
     It has neither ``num_envs`` nor ``autoreset_mode``. ``render_mode`` may also be ``"human"``, see `alma_env.AlmaEnv`.
     """
 
-    _vector_class: type[SurrogateVectorEnv] = SurrogateVectorEnv
+    _vector_class: type[Any] = SurrogateVectorEnv
     metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(self, *, render_mode: str | None = None, **keywords: Any) -> None:
@@ -34,11 +35,11 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
         self._renderer = Renderer(render_mode)
         for name in ("num_envs", "autoreset_mode"):
             if name in keywords:
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"unexpected keyword argument {name!r}: this is a single environment; leave it out, or make "
-                    "SurrogateVectorEnv"
+                    f"{self._vector_class.__name__}"
                 )
-        self.vector = self._vector_class(1, **keywords)
+        self.vector: EpisodesVectorEnv = self._vector_class(1, **keywords)
         if render_mode is not None:
             self.vector.keep_course()
         self.action_space = self.vector.single_action_space

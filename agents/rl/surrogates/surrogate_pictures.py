@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.rl.models.regression import Array
 from alma_env.rendering.renderer import Frame, Renderer
 from alma_env.rendering.view import Trace, View
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 

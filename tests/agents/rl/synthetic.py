@@ -10,8 +10,8 @@ import numpy as np
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import WITHOUT_GROWTH
 from agents.policies.priced_features import FEATURES
-from agents.rl.models.learning_curve import logit
 from agents.rl.models.recordings import COLUMNS, Recording
+from agents.rl.models.regression import logit
 
 TICKS, CLASSES = 20, 10
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.wrappers import RenderCollection
 
 from agents.rl.learning.sb3 import SurrogateVecEnv
-from agents.rl.models import fixed_waits, recordings
+from agents.rl.models import fixed_waits, recordings, selection
 from agents.rl.models.learning_curve import fit
 from agents.rl.surrogates.surrogate import SurrogateVectorEnv
 
@@ -155,7 +155,7 @@ def test_the_fixed_waits_of_a_surrogate_are_those_that_it_simulates():
 
 
 def _recorded(width):
-    return [one for one in recordings.load(recordings.shipped_file("Digits-ALMA-v0")) if one.width == width]
+    return [one for one in recordings.load(selection.shipped_file("Digits-ALMA-v0")) if one.width == width]
 
 
 def test_the_fixed_waits_of_a_real_stream_are_recorded_runs_of_the_same_learner():

@@ -20,7 +20,7 @@ from ..small_env import ID, SMALL, make
 def test_the_spec_round_trips_through_json():
     env = make(learner="ens", members=2, flops_price=0.5)
     spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    assert gym.make(spec).unwrapped.prices.flops == 0.5
+    assert gym.make(spec).unwrapped.reward.prices.flops == 0.5
 
 
 def test_a_vector_environment_runs_in_processes():

@@ -11,8 +11,10 @@ import pytest
 
 from agents.cli import main
 from agents.rl.models import recordings
-from agents.rl.models.learning_curve import fit, pooled, recorded_groups, recorded_learners, terms
-from agents.rl.models.recordings import COLUMNS, load, save, shipped_file
+from agents.rl.models.learning_curve import fit, terms
+from agents.rl.models.recordings import COLUMNS, load, save
+from agents.rl.models.regression import pooled
+from agents.rl.models.selection import recorded_groups, recorded_learners, shipped_file
 from agents.rl.surrogates.fidelity import held_out, rank_correlation, simulate
 
 from ..synthetic import recorded, waits, with_replay_and_growth

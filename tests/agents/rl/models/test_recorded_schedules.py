@@ -9,7 +9,7 @@ import pytest
 
 from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.cli import main
-from agents.rl.models import recordings
+from agents.rl.models import recordings, selection
 from agents.rl.models.recorded_schedules import recorded_schedules
 
 from ..synthetic import waits
@@ -38,7 +38,7 @@ def test_a_full_pass_is_a_training_on_each_mega_batch_once():
 
 def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
     for stream, seeds in (("Digits-ALMA-v0", 20), ("MNIST-ALMA-v0", 10)):
-        recorded = recordings.load(recordings.shipped_file(stream, decisions=True))
+        recorded = recordings.load(selection.shipped_file(stream, decisions=True))
         for width in {run.width for run in recorded if "exploring" not in run.schedule}:
             found = recorded_schedules([run for run in recorded if (run.learner, run.width) == ("sm", width)])
             (rule,) = [one for one in found if one.schedule == RECOMMENDED]

@@ -19,10 +19,10 @@ from agents.catalogue.data_facts import known_facts
 from agents.catalogue.spec import RunSpec, resolve
 from agents.cli import main
 from agents.policies.waiting import Decision, fixed_wait
+from agents.rl.environments.export import episode_of, to_minari
+from agents.rl.environments.run_keywords import keywords_of
 from agents.rl.models import recordings
-from agents.rl.models.export import episode_of, to_minari
 from agents.rl.models.learning_curve import fit
-from agents.rl.models.run_keywords import keywords_of
 
 from ..synthetic import recorded, restarting, waits, with_replay_and_growth
 
@@ -287,9 +287,9 @@ def test_a_data_set_is_of_one_stream_and_its_environment_has_the_prices_of_its_r
     to_minari(runs, "alma/priced-v0", prices=Prices(50.0, 3.0))
     saved = minari.load_dataset("alma/priced-v0")
     env = saved.recover_environment().unwrapped
-    assert (env.prices.flops, env.prices.parameters) == (50.0, 3.0)
+    assert (env.reward.prices.flops, env.reward.prices.parameters) == (50.0, 3.0)
     episode = next(saved.iterate_episodes())
-    assert episode.rewards == pytest.approx(env.prices.reward(episode.infos["vector_reward"][1:]))
+    assert episode.rewards == pytest.approx(env.reward.prices.reward(episode.infos["vector_reward"][1:]))
     recordings.save([*runs, dataclasses.replace(runs[0], env="MNIST-ALMA-v0")], tmp_path / "mixed.npz")
     assert main(["surrogate", "export", str(tmp_path / "mixed.npz"), "alma/mixed-v0"]) == 2
     said = " ".join(capsys.readouterr().err.split())

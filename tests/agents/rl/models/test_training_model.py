@@ -15,10 +15,11 @@ from agents.policies.choices import REPLAY, RESTART, TRAIN, decision_of, megabat
 from agents.policies.specs import policy_from
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.models import recordings
-from agents.rl.models.learning_curve import logistic, logit
-from agents.rl.models.recordings import COLUMNS, Recording, load, save, shipped_file
+from agents.rl.models.recordings import COLUMNS, Recording, load, save
+from agents.rl.models.regression import POOL_SIZE, logistic, logit
+from agents.rl.models.selection import shipped_file
 from agents.rl.models.training_fit import fit_trainings, models_for
-from agents.rl.models.training_model import POOL_SIZE, TrainingModel, validation_terms
+from agents.rl.models.training_model import TrainingModel, validation_terms
 from agents.rl.surrogates.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 

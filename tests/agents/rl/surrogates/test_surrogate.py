@@ -12,8 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from agents.policies.features import NAMES
-from agents.rl.models import recordings
-from agents.rl.models.learning_curve import curves_for, fit, logit
+from agents.rl.models import recordings, selection
+from agents.rl.models.learning_curve import curves_for, fit
+from agents.rl.models.regression import logit
 from agents.rl.surrogates.fidelity import held_out, rank_correlation
 from agents.rl.surrogates.surrogate import SurrogateEnv, SurrogateVectorEnv
 
@@ -72,7 +73,7 @@ def test_runs_for_the_second_surrogate_are_left_out_by_the_first(tmp_path):
 
 
 def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():
-    for runs in recordings.groups(recordings.load(recordings.shipped_file("Digits-ALMA-v0"))).values():
+    for runs in recordings.groups(recordings.load(selection.shipped_file("Digits-ALMA-v0"))).values():
         assert rank_correlation(held_out(runs, episodes=4)) > 0.7
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from agents.cli import main
 from agents.policies.specs import policy_from
-from agents.rl.models.learning_curve import logit
 from agents.rl.models.recordings import save
+from agents.rl.models.regression import logit
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.surrogates.tuning import GROWTH, candidates, simulate
 

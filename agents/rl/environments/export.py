@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
+from agents.rl.environments.run_keywords import keywords_of
 from agents.rl.models.recordings import Recording
-from agents.rl.models.run_keywords import keywords_of
 from alma_env.errors import how_to_install
 
 
@@ -36,14 +36,6 @@ class Episode:
     rewards: NDArray[np.float64]
 
 
-def inexpressible(recording: Recording) -> str | None:
-    """Return why no action of ``Wait-v0`` expresses a decision of a run; None if actions express all of them."""
-    if recording.explores:
-        return "replays a part of the earlier data, or restarts"
-    steps = recording.decisions[:, 2].max()
-    return f"grows by {steps} steps before one training" if steps > 1 else None
-
-
 def episode_of(recording: Recording, kind: str = "train", prices: Prices | None = None) -> Episode:
     """Return the episode that `WaitEnv` with actions ``train`` or ``multi`` and these prices would have had in a run.
 
@@ -54,14 +46,12 @@ def episode_of(recording: Recording, kind: str = "train", prices: Prices | None 
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
-    who = f"a run of {recording.learner!r} with {recording.schedule!r}"
-    if (reason := inexpressible(recording)) is not None:
-        raise ValueError(f"{who} {reason}, which no action of Wait-v0 can express; leave this run out")
+    recording.require_expressible()
     decisions = recording.decisions
     if kind == "train" and decisions[:, 1:].any():
         raise ValueError(
-            f"{who} replays or grows, which kind='train' cannot express; use kind='multi', or --actions multi of `alma "
-            "surrogate export`"
+            f"a run of {recording.learner!r} with {recording.schedule!r} replays or grows, which kind='train' cannot "
+            "express; use kind='multi', or --actions multi of `alma surrogate export`"
         )
     flops = np.zeros(recording.ticks + 1)
     flops[recording.column("tick").astype(int)] = recording.column("flops")
@@ -85,7 +75,7 @@ def _observations(recording: Recording, flops: NDArray[Any], parameters: NDArray
 
     def before(name: str, back: int) -> NDArray[np.float64]:
         values = np.concatenate([[np.nan] * 2, recording.column(name)])
-        return np.asarray(values[np.maximum(stages + 1 - back, 0)])
+        return np.asarray(values[stages + 1 - back])
 
     return features(
         tick=ticks,
@@ -155,7 +145,7 @@ def to_minari(
             )
         )
     env, first = _environment(recordings, kind, prices or Prices()), recordings[0]
-    widths = ", ".join(map(str, sorted({recording.width for recording in recordings})))
+    widths = ", ".join(map(str, sorted({recording.width or 0 for recording in recordings})))
     return minari.create_dataset_from_buffers(
         dataset_id,
         buffers,
