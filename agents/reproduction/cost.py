@@ -6,6 +6,7 @@ include validation and the answers on the test set.
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -31,6 +32,9 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(*map(operator.add, astuple(self), astuple(other)))
 
+    def __mul__(self, runs: int) -> Cost:
+        return Cost(self.runs * runs, *(runs * value for value in astuple(self)[1:]))
+
 
 def cost_of(specs: Iterable[RunSpec], slowness: Mapping[str, float] = MappingProxyType({})) -> Cost:
     """Return the sum of the costs of runs.
@@ -43,7 +47,14 @@ def cost_of(specs: Iterable[RunSpec], slowness: Mapping[str, float] = MappingPro
     Raises:
         ValueError: the waiting time of a run is not fixed, so its trainings are not known beforehand.
     """
-    return sum((_cost(spec, slowness) for spec in specs), Cost())
+    groups: dict[str, list[RunSpec]] = {}  # runs that differ in their seed cost the same
+    for spec in specs:
+        groups.setdefault(_key_without_seed(spec), []).append(spec)
+    return sum((_cost(runs[0], slowness) * len(runs) for runs in groups.values()), Cost())
+
+
+def _key_without_seed(spec: RunSpec) -> str:
+    return json.dumps(vars(spec) | {"settings": dict(spec.settings), "seed": None}, sort_keys=True, default=repr)
 
 
 def _cost(spec: RunSpec, slowness: Mapping[str, float]) -> Cost:

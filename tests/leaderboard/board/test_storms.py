@@ -26,7 +26,7 @@ from ... import postgresql
 from .. import fake_verify
 from ..conftest import package_of
 
-COUNT = 100
+COUNT = 50
 UNLIMITED = resource.RLIM_INFINITY
 
 

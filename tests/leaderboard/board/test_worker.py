@@ -25,7 +25,7 @@ from ..at_once import at_once
 from ..conftest import kill, package_of, verification_of
 from .stored_jobs import job_of
 
-COUNT = 100  # submissions while workers are killed
+COUNT = 50  # submissions while workers are killed
 
 
 def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

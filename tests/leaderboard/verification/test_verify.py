@@ -50,6 +50,12 @@ def short(monkeypatch) -> None:
     monkeypatch.setitem(rules.TICKS, "Digits-ALMA-v0", 5)
 
 
+@pytest.fixture(autouse=True)
+def warm_caches(monkeypatch) -> None:
+    """Leave the file caches of this machine as they are: tests/leaderboard/sandbox/test_page_cache.py tests their reset."""
+    monkeypatch.setattr("leaderboard.verification.verify.reset_file_caches", lambda: None)
+
+
 def submission(folder, agent=SM, **files):
     folder.mkdir()
     (folder / "agent.py").write_text(agent)

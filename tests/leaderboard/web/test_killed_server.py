@@ -34,7 +34,7 @@ def responds(port: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("kind", "count"), [("sqlite", 50), ("postgresql", 30)])
+@pytest.mark.parametrize(("kind", "count"), [("sqlite", 20), ("postgresql", 15)])
 def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothing(
     engine, board_url, nursery, count, monkeypatch
 ):
