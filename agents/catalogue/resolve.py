@@ -18,6 +18,7 @@ from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import STAGE_TYPES, StageSettings, settings_without_effect
 from alma_env.errors import did_you_mean
+from alma_env.registration import PROTOCOL_KEYWORDS, TEXT_KEYWORDS
 
 # Keywords of every agent
 _DEFAULTS = {"width": None, "wait": 1, "replay": False, "growth": None, "seed": 0, "engine": "auto", "device": "auto"}
@@ -90,12 +91,13 @@ def _hyperparameters(
     own = {name: parameter.default for name, parameter in network.items()} | method.keywords
     known = {*STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
-    if unknown and unknown[0] in facts.protocol:
+    of_environment = ("ticks", *PROTOCOL_KEYWORDS, *(TEXT_KEYWORDS if facts.is_text else ()))
+    if unknown and unknown[0] in of_environment:
         reason = f"a keyword of the environment, not of agent {id!r}; give it to the environment (--set for all agents)"
         raise UnknownHyperparameterError(unknown[0], reason, [])
     if unknown:
         reason = f"agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
-        raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *facts.protocol])
+        raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *of_environment])
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

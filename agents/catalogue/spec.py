@@ -22,7 +22,7 @@ from agents.catalogue.resolve import resolve_agent
 from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import Policy
-from agents.policies.specs import policy_from
+from agents.policies.specs import LEARNED, policy_from
 from agents.policies.validation import check_types
 from alma_env import AlmaEnv
 from alma_env.registration import NAMESPACE, TEXT_ID
@@ -123,8 +123,12 @@ class RunSpec:
 
     @property
     def names_files(self) -> bool:
-        """Whether the specification names files; their content may change under the same name."""
-        policy_file = self.policy is not None and any(kind in self.policy for kind in (".zip", ".npz"))
+        """Whether the specification names files; their content may change under the same name.
+
+        The networks of the package, ``policy="learned"``, are such files.
+        """
+        policy = self.policy or ""
+        policy_file = policy.partition(":")[0] == LEARNED or any(kind in policy for kind in (".zip", ".npz"))
         return self.env == TEXT_ID or policy_file or own_code.is_own(self.agent) or "data" in self.settings
 
     def known_facts(self) -> DataFacts:

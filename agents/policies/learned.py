@@ -94,6 +94,7 @@ class LearnedPolicy:
     def as_plain_data(self) -> dict[str, Any]:
         """Return the record: digest and fields, but not the path, since the file may move before a run continues."""
         record = {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
+        record |= {} if self.grows or self._model.kind == "train" else {"grows": False}  # changes masks and features
         return record | ({name: float(getattr(self, name)) for name in PRICES} if self._model.kind == CHOICES else {})
 
     @property

@@ -100,6 +100,6 @@ def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epoc
         if not (key and equals):
             raise ValueError(f"{option} {pair}: must have the form key=value; use for example {option} {example}")
         if key in values:
-            raise ValueError(f"{option} {pair}: {key} is given twice; give it once, several values as {key}=1,2")
+            raise ValueError(f"{option} {pair}: {key} is given twice; give it once, as in {option} {example}")
         values[key] = literal(text)
     return values

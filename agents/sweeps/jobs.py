@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.effort import training_examples
 from agents.catalogue.recipes import recipe_for
+from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
 from agents.policies.progress import PolicyError
-from agents.runs import load
+from agents.runs import load, run_folder
 from agents.runs import run as runs
 from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
@@ -134,6 +136,20 @@ def run_job(
         return Failed(number, own_code.traceback_of(error) or traceback.format_exc())
 
 
+def _claim(spec: RunSpec, folder: Path, config: RunConfig) -> None:
+    """Check that the run can go on in its folder, and write its specification.
+
+    This is before a tracker opens, which would mark the run of another process as failed.
+    """
+    run_index.require_record(folder, spec)
+    if run_folder.finished_rows(folder, config) is not None:
+        with suppress(OSError):  # a finished run is only read, also from a read-only folder
+            run_index.write_spec(folder, spec)
+        return
+    with run_folder.locked(folder):
+        run_index.write_spec(folder, spec)
+
+
 def execute(
     spec: RunSpec, env: AlmaEnv, agent: AnytimeAgent, folder: Path, *, on_tick: OnTick, track: Sequence[str] = ()
 ) -> Ledger:
@@ -144,13 +160,7 @@ def execute(
             the policy broke a rule, or the code of an agent of the user raised an error.
     """
     config = runs.config_of(env, agent, spec.seed)
-    run_index.require_record(folder, spec)
-    if distributed.rank() == 0:
-        try:
-            run_index.write_spec(folder, spec)
-        except OSError:
-            if not run_index.is_finished(folder):  # a finished run is only read, also from a read-only folder
-                raise
+    distributed.from_first(partial(_claim, spec, folder, config))
     with trackers.following(track if distributed.rank() == 0 else (), folder, config) as track_row:
 
         def report(row: Row) -> None:

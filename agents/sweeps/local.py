@@ -80,9 +80,8 @@ def _cores() -> int:
 
 def _gpus() -> list[str]:
     """Return the GPUs that this process may use, in the form of CUDA_VISIBLE_DEVICES."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",") if visible else []
-    return names or [str(gpu) for gpu in range(torch.cuda.device_count())]
+    count, visible = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (visible.split(",") if visible else [str(gpu) for gpu in range(count)])[:count]  # CUDA ignores invalid ones
 
 
 def run_jobs(jobs: Sequence[Job], variables: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:

@@ -42,6 +42,10 @@ def test_processes_are_assigned_to_gpus_in_turn(monkeypatch):
     assert gpus(2) == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     assert gpus(1) == ["5", "7"]
+    monkeypatch.setattr(local.torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(ValueError, match="GPU"):
+        gpus(1)
 
 
 def test_a_job_reports_its_progress_up_to_the_end(tmp_path, monkeypatch):

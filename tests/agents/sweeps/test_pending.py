@@ -51,6 +51,10 @@ def test_a_policy_in_a_file_is_identified_by_the_content_of_the_file(kind):
     assert not replace(GOOD, wait=None, policy="doubling").names_files
 
 
+def test_the_learned_schedule_of_the_package_is_identified_by_its_content():
+    assert replace(GOOD, wait=None, policy="learned:pass_price=1").names_files
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from agents.cli import main
-from agents.sweeps import trackers
+from agents.runs import run_folder
+from agents.runs.run_folder import FolderInUseError
+from agents.sweeps import jobs, trackers
 from alma_env import AlmaEnv, Ledger
 from alma_env.errors import how_to_install
+
+from .small_runs import GOOD
 
 QUICK = ["run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4"]
 
@@ -122,6 +126,16 @@ def test_weights_and_biases_holds_curve_and_score(tmp_path, monkeypatch):
     assert float(summary["cer"]) == ledger.score().cer
     folder = next(tmp_path.rglob("ledger.jsonl")).parent
     assert stored == {name: (folder / name).stat().st_size for name in trackers.ARTEFACT}
+
+
+def test_no_tracker_opens_and_nothing_is_written_while_another_process_computes_the_run(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(jobs.trackers, "following", lambda *arguments: opened.append(arguments))
+    env = GOOD.make_env()
+    with run_folder.locked(tmp_path), pytest.raises(FolderInUseError, match="another process is writing this run"):
+        jobs.execute(GOOD, env, GOOD.make_agent(env), tmp_path, on_tick=lambda row: None, track=["mlflow"])
+    assert opened == []
+    assert not (tmp_path / "spec.json").exists()
 
 
 def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeypatch, capsys):

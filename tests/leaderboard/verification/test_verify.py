@@ -52,7 +52,7 @@ def short(monkeypatch) -> None:
 
 @pytest.fixture(autouse=True)
 def warm_caches(monkeypatch) -> None:
-    """Leave the file caches of this machine as they are: tests/leaderboard/sandbox/test_page_cache.py tests their reset."""
+    """Leave the file caches of this machine as they are: test_page_cache.py tests that they are reset."""
     monkeypatch.setattr("leaderboard.verification.verify.reset_file_caches", lambda: None)
 
 
