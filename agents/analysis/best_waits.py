@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.seed_groups import SeedGroup
-from agents.analysis.statistics import LEVEL, Interval, lowest, paired_difference, paired_p_value
+from agents.analysis.statistics import ALPHA, Interval, lowest, paired_difference, paired_p_value
 
 Totals = Mapping[int, Mapping[int, float]]  # waiting time -> seed -> CER, for text the average perplexity
 
@@ -70,7 +70,7 @@ def confidence_set(totals: Totals) -> tuple[int, ...]:
     >>> confidence_set({1: {0: 9.0, 1: 9.1, 2: 9.2}, 10: {0: 5.0, 1: 5.2, 2: 5.1}, 50: {0: 5.3, 1: 4.8, 2: 5.6}})
     (10, 50)
     """
-    level = (1 - LEVEL) / max(len(totals) - 1, 1)
+    level = ALPHA / max(len(totals) - 1, 1)
     return tuple(
         sorted(
             wait

@@ -28,9 +28,9 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     Returns:
         A DataFrame with a row for each run and the columns ``env``, ``agent``, ``width``, ``wait`` (missing for another
         policy than a fixed waiting time), ``when`` (the policy as text), ``replay``, ``seed``; the fields of
-        `alma_env.Score`, with FLOPs by phase as ``comp_<phase>``; ``trainings`` (their number); ``folder``; and every
-        other value of the configuration that is not equal in all runs, under its name, or under its dotted path if
-        another column has this name.
+        `alma_env.Score` except regret, with FLOPs by phase as ``comp_<phase>``; ``trainings`` (their number);
+        ``folder``; and every other value of the configuration that is not equal in all runs, under its name, or under
+        its dotted path if another column has this name.
 
     Raises:
         ImportError: pandas is not installed.

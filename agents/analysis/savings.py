@@ -51,7 +51,7 @@ class Savings:
         saved: CER saved per doubling of the training FLOPs, fitted to all points; None for one point, for points with
             equal FLOPs, and if no seed has all points.
         part_saved: part of the CER saved per doubling, between 0 and 1 where more FLOPs save CER.
-        steps: from each width to the next wider one.
+        steps: from each point to the next with more training FLOPs.
         from_single: from the single model of each width, without replay, to the method; empty if the stream has no
             such runs, or several kinds of them.
     """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-LEVEL = 0.95
+ALPHA = 0.05  # the level of every test; an interval has the probability 1 − ALPHA
 _Key = TypeVar("_Key")
 
 
@@ -62,7 +62,7 @@ def _quantile(n: int) -> float:
     """Return half of the interval of a mean of n values, in standard errors of the mean."""
     from scipy.special import stdtrit  # its import takes as long as all other imports here
 
-    return float(stdtrit(n - 1, (1 + LEVEL) / 2))
+    return float(stdtrit(n - 1, 1 - ALPHA / 2))
 
 
 def paired_difference(these: Mapping[int, float], those: Mapping[int, float]) -> Interval | None:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from agents.analysis.measures import Measure, marks_of
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, short_names, streams
-from agents.analysis.statistics import Interval, holm, paired_difference, paired_p_value
+from agents.analysis.statistics import ALPHA, Interval, holm, paired_difference, paired_p_value
 from agents.runs.load import FinishedRun
 from alma_env import Score
 
-ALPHA = 0.05
 LOWER, HIGHER, UNTESTED = "↓", "↑", "‡"
 
 _KEYS: dict[str, Callable[[SeedGroup], str]] = {

@@ -11,8 +11,8 @@ from typing import Any
 
 from agents.analysis.markdown import table
 from agents.analysis.measures import DECLARED, OVER_BUDGET, explain, marked, unit_of
-from agents.analysis.statistics import Interval
-from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
+from agents.analysis.statistics import ALPHA, Interval
+from agents.analysis.tables import HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
 
 
 def markdown(comparison: Comparison) -> str:

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.analysis.labels import append_differences
+from agents.analysis.labels import append_differences, differing_paths, name_values
 from agents.analysis.measures import marks_of, require_error_rate
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
 from agents.analysis.statistics import Interval, lowest, paired_difference
 from agents.catalogue.run_config import is_schedule
 from agents.runs.load import FinishedRun
+
+_WAIT = ("agent.policy.wait", "agent.wait")  # paths of the waiting time in a setting
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class ComparedSchedule:
 
     name: str  # the schedule as text
     wait: int | None  # None for other policies than a fixed waiting time
+    kind: str  # in what a fixed waiting time differs from others of the learner, such as replay; may be empty
     costs: Mapping[int, float]  # by seed: CER, and FLOPs and parameters at their prices
     comps: Mapping[int, float]  # Comp by seed
     marks: str = ""  # of the runs, see `measures.marks_of`
@@ -62,7 +65,12 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[W
         require_error_rate(title, same_learner[0].first.run_config.protocol)
         whens = [group.first.run_config.agent.when for group in same_learner]
         names = append_differences(whens, [group.setting for group in same_learner])
-        schedules = [_schedule(*one, prices or Prices()) for one in zip(names, same_learner, strict=True)]
+        fixed = [group.setting for group in same_learner if group.wait is not None]
+        paths = [path for path in differing_paths(fixed) if path not in _WAIT]
+        schedules = [
+            _schedule(name, _kind(name_values(group.setting, paths)), group, prices or Prices())
+            for name, group in zip(names, same_learner, strict=True)
+        ]
         schedules.sort(key=lambda schedule: schedule.cost.mean)
         comparisons.append(WaitingComparison(title, schedules, notes))
     return comparisons
@@ -89,10 +97,16 @@ def _without_policy(group: SeedGroup) -> dict[str, str]:
     return {path: value for path, value in group.setting.items() if not is_schedule(path)}
 
 
-def _schedule(name: str, group: SeedGroup, prices: Prices) -> ComparedSchedule:
+def _kind(values: Sequence[str]) -> str:
+    """Return values in which fixed waiting times differ as text: ``replay`` for replay=true, nothing for false."""
+    return ", ".join(value.removesuffix("=true") for value in values if not value.endswith("=false"))
+
+
+def _schedule(name: str, kind: str, group: SeedGroup, prices: Prices) -> ComparedSchedule:
     return ComparedSchedule(
         name=name,
         wait=group.wait,
+        kind=kind if group.wait is not None else "",
         costs=group.values(prices.cost),
         comps=group.values(lambda score: score.comp),
         marks=marks_of(run.score for run in group.runs.values()),

@@ -77,7 +77,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         powers = [10**power for power in range(6) if 10**power <= last]
         style.places_axis(axes, [*powers, *[last] * (last / powers[-1] >= 2)])
         axes.set(xlim=(0.5, last + 0.5), facecolor="#EEEEEE")
-        axes.set_yticks(range(len(widths)), [str(width) for width in widths])
+        axes.set_yticks(range(len(widths)), map(style.width_text, widths))
         style.panel_title(axes, name)
         lowest = place + columns >= len(by_name)
         axes.tick_params(labelbottom=lowest)

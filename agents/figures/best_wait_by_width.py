@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from agents.analysis.best_waits import BestWait, best_waits
 from agents.analysis.markdown import signed, table
 from agents.analysis.seed_groups import SeedGroup
-from agents.analysis.statistics import LEVEL
+from agents.analysis.statistics import ALPHA
 from agents.figures import style
 from agents.figures.files import Drawing
 
@@ -68,7 +68,7 @@ def draw(by_stream: Mapping[str, Sequence[SeedGroup]]) -> Drawing:
         caption = "one seed each: no tests"
     else:
         seeds = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-        level = f"{1 - LEVEL:.2f} / (number of w − 1)"
+        level = f"{ALPHA:.2f} / (number of w − 1)"
         caption = f"small: no other w has a lower CER, by one-sided paired t-tests at level {level}; {seeds} seeds"
     style.legend(figure, handles, caption)
     return Drawing(
@@ -95,7 +95,7 @@ def _panel(axes: Axes, own: Sequence[BestWait], methods: Sequence[str], strokes:
     axes.yaxis.set_major_locator(FixedLocator(list(names)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: names.get(share, "")))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(range(len(widths)), [str(width) for width in widths])
+    axes.set_xticks(range(len(widths)), map(style.width_text, widths))
     axes.set_xlim(-0.5, len(widths) - 0.5)
     axes.set_xlabel("width")
     axes.grid(axis="y", color="#EEEEEE")
@@ -130,7 +130,7 @@ def _table(panels: Mapping[tuple[str, bool], Sequence[BestWait]]) -> str:
     """Return two Markdown tables by method and width: the best waiting times, and the CER of the two shortest ones."""
     found = [(stream, one) for (stream, _), own in panels.items() for one in own]
     widths = sorted({one.width or 0 for _, one in found})
-    headings = ("stream", "method", *(f"width {width}" for width in widths))
+    headings = ("stream", "method", *(f"width {style.width_text(width)}" for width in widths))
     best: dict[tuple[str, str], dict[int, str]] = {}
     shortest: dict[tuple[str, str], dict[int, str]] = {}
     for stream, one in found:
@@ -145,7 +145,7 @@ def _table(panels: Mapping[tuple[str, bool], Sequence[BestWait]]) -> str:
     ]
     captions = (
         "Bold: the w with the lowest mean CER. Others: no other w has a lower CER by a one-sided paired t-test at "
-        f"level {1 - LEVEL:.2f} / (number of w − 1); \\*: fewer than two common seeds, no test.",
+        f"level {ALPHA:.2f} / (number of w − 1); \\*: fewer than two common seeds, no test.",
         "CER at the shortest w minus CER at the next longer one: mean ± 95 % interval over common seeds.",
     )
     return "\n".join(f"{text}\n{caption}\n" for text, caption in zip(tables, captions, strict=True))

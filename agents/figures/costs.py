@@ -30,7 +30,7 @@ def draw_tradeoff(groups: Sequence[SeedGroup], title: str) -> Drawing:
 
 
 def draw_perplexity(groups: Sequence[SeedGroup], title: str) -> Drawing:
-    """Average perplexity over ticks 1..B against parameters, training FLOPs, and seconds: one point for each run.
+    """Average perplexity over ticks 1..B against parameters, training FLOPs, and seconds: one point for each setting.
 
     FLOPs are those of `draw_tradeoff`. The seconds depend on the machines that computed the runs.
     """
@@ -77,7 +77,10 @@ def _draw(groups: Sequence[SeedGroup], title: str, costs: Sequence[str]) -> Draw
     handles = style.handles(strokes, markers=True)
     if len(areas) > 1:
         dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
-        handles |= {f"width {width}": Line2D([], [], **dot, markersize=area**0.5) for width, area in areas.items()}
+        handles |= {
+            f"width {style.width_text(width)}": Line2D([], [], **dot, markersize=area**0.5)
+            for width, area in areas.items()
+        }
     style.legend(figure, handles, seeds_caption(groups) + "; light: the other methods" * by_method)
     return Drawing(figure, rows)
 

@@ -75,11 +75,19 @@ def _save(drawing: Drawing, file: Path, form: str) -> Path:
             writer.writeheader()
             writer.writerows(drawing.rows)
         return file
+    return write(drawing.figure, file)
+
+
+def write(figure: Figure, file: Path) -> Path:
+    """Write a figure in the format of the file's ending, create the folder, and return the file.
+
+    Equal figures give equal bytes: the file has no date and no random ids.
+    """
     import matplotlib
 
-    # No dates and no random ids, so that equal figures give equal bytes.
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     repeatable = matplotlib.rc_context({"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42})
     with naming(file), repeatable:
-        drawing.figure.savefig(file, dpi=150, metadata=undated.get(form))
+        figure.savefig(file, dpi=150, metadata=undated.get(file.suffix.lower()))
     return file

@@ -41,7 +41,7 @@ def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Pan
     arranged = [Panel(_title(*place), lines) for place, lines in found.items()]
     waits = len({when for _, when in found})
     # One row per width if every width has all waiting times.
-    return arranged, waits if by_width and by_wait and len(found) % waits == 0 else 3
+    return arranged, waits if by_width and by_wait and len(found) == waits * len({width for width, _ in found}) else 3
 
 
 def line_names(panels: Sequence[Panel], groups: Sequence[SeedGroup]) -> list[str]:

@@ -22,15 +22,13 @@ from agents.figures.files import Drawing
 LISTED = 12  # settings of the front that the legend names
 
 
-def draw(
-    groups: Sequence[SeedGroup], title: str, flops_price: float | None = None, parameter_price: float = 0.0
-) -> Drawing:
+def draw(groups: Sequence[SeedGroup], title: str, flops_price: float = 0.0, parameter_price: float = 0.0) -> Drawing:
     """Draw CER against Comp, and the cost of each method against the price of a teraFLOP.
 
     The prices are those of a teraFLOP and of a million parameters at each tick, in errors. ``flops_price`` is marked on
     the right, and the rows hold the costs at the prices.
     """
-    prices = Prices(flops_price or 0.0, parameter_price)
+    prices = Prices(flops_price, parameter_price)
     rows = [_row(group, prices) for group in groups]
     front = _front(rows)
     for row in rows:  # the front includes settings that are equal in both

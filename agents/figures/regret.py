@@ -56,9 +56,10 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         )
     kept = [group for group in drawn if group.runs.keys() & references[group.name].runs.keys()]
     if not any(references[group.name] is not group for group in kept):
+        names = "; ".join(sorted({references[group.name].name for group in drawn}))
         raise ValueError(
-            f"regret of {len(drawn)} settings on {title}: none shares a seed with the best, {best.name}; run "
-            "them with the same seeds"
+            f"regret of {len(drawn)} settings on {title}: none shares a seed with its reference ({names}); run them "
+            "with the same seeds"
         )
     notes = [
         f"{group.name}: left out, because it shares no seed with {references[group.name].name}"
@@ -67,7 +68,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     ]
     panels, columns = arrange(kept)
     titles, last = [panel.title for panel in panels], len(groups[0].first.columns) - 1
-    figure, grid = style.tick_panels(titles, columns, last, f"{groups[0].measure.name} above the best")
+    figure, grid = style.tick_panels(titles, columns, last, f"{groups[0].measure.name} above the reference")
     strokes = style.strokes(line_names(panels, groups))
     rows: list[dict[str, Any]] = []
     shared: list[SeedGroup] = []  # the seed groups with only the drawn runs

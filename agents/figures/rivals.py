@@ -9,6 +9,7 @@ from pathlib import Path
 from agents.analysis.priced_comparison import Rivalry
 from agents.analysis.schedule_costs import RunPrices
 from agents.figures import style
+from agents.figures.files import write
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _MOST_COLUMNS = 6
@@ -46,9 +47,7 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         axes.set_title(title if len(title) <= _LONGEST_TITLE else "\n".join(title.rsplit(", ", 1)), loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
-    return file
+    return write(figure, file)
 
 
 def _labels(prices: Sequence[RunPrices]) -> tuple[list[str], str]:

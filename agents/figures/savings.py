@@ -134,7 +134,7 @@ def _widths(points: Sequence[SeedGroup]) -> str:
     """Return the widths of a method, by their best waiting time: ``w = 10: 4, 8; w = 1: 64``."""
     by_wait: dict[int, list[str]] = {}
     for group in points:
-        by_wait.setdefault(group.wait or 0, []).append(str(group.width))
+        by_wait.setdefault(group.wait or 0, []).append(style.width_text(group.width))
     return "; ".join(f"w = {wait}: {', '.join(widths)}" for wait, widths in by_wait.items())
 
 

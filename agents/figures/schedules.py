@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.figures import style
+from agents.figures.files import write
 
 _NEAR = 0.05  # of the logarithms of two CERs
 KINDS = ("fixed wait", "geometric", "geometric, replay of a tenth", "geometric, replay of all")
@@ -25,6 +26,7 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
     strokes = style.strokes(KINDS)
     for place, (title, schedules) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(rows, columns, place)
+        rule = [(_passes(one), mean(one.cer.values())) for one in schedules if one.schedule == RECOMMENDED]
         for number, kind in enumerate(KINDS):
             points = [one for one in schedules if _kind(one.schedule) == kind]
             cers = [Interval.of(list(one.cer.values())) for one in points]
@@ -33,22 +35,19 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
             style.points(axes, passes, means, halves, strokes[kind], kind if place == 1 else None)
             if number == 0:
                 named = zip(points, cers, strict=True)
-                rule = [Interval.of(list(one.cer.values())).mean for one in schedules if one.schedule == RECOMMENDED]
-                _name_waits(axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named}, rule)
-        for one in schedules:
-            if one.schedule == RECOMMENDED:
-                at = _passes(one), Interval.of(list(one.cer.values())).mean
-                axes.scatter(*at, s=170, facecolor="none", edgecolor="black", zorder=3)
-                axes.annotate("the rule", at, (0, -17), textcoords="offset points", ha="center", weight="bold")
+                _name_waits(
+                    axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named}, [cer for _, cer in rule]
+                )
+        for at in rule:
+            axes.scatter(*at, s=170, facecolor="none", edgecolor="black", zorder=3)
+            axes.annotate("the rule", at, (0, -17), textcoords="offset points", ha="center", weight="bold")
         style.log_axis(axes.yaxis, [cer for one in schedules for cer in one.cer.values()])
         axes.set_xlim(left=0)
         axes.set(xlabel="FLOPs (full passes)", ylabel="CER" if place % columns == 1 or columns == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(KINDS))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
-    return file
+    return write(figure, file)
 
 
 def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]], rule: Sequence[float]) -> None:

@@ -48,6 +48,11 @@ def strokes(names: Iterable[Hashable]) -> dict[Any, Stroke]:
     return out
 
 
+def width_text(width: int | None) -> str:
+    """Return a width as text; – for an agent without a width (None, or 0 in a sorted list)."""
+    return str(width or "–")
+
+
 def by_replay(stroke: Stroke, replay: bool | None) -> dict[str, Any]:
     """Return colour, dashes and marker as keywords of Matplotlib's lines.
 

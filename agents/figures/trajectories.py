@@ -78,7 +78,9 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     handles = style.handles(strokes, markers=True, lines=not several) | (style.replay_handles() if several else {})
     if len(widths) > 1:
         dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
-        handles |= {f"width {width}": Line2D([], [], **dot, markersize=size) for width, size in sizes.items()}
+        handles |= {
+            f"width {style.width_text(width)}": Line2D([], [], **dot, markersize=size) for width, size in sizes.items()
+        }
     ticks = ", ".join(map(str, sorted({row["tick"] for row in rows})))
     best = "; of several w the best one" * (len(shown) < len(groups))
     caption = f"points: after mega-batches {ticks}{best}; {seeds_caption(shown)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agents.analysis.waiting_comparison import ComparedSchedule, WaitingComparison
 from agents.figures import style
+from agents.figures.files import write
 
 
 def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str = "CER") -> Path:
@@ -27,31 +28,29 @@ def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str =
         waits = [schedule.wait or 0 for schedule in fixed]
         kinds: dict[str, list[ComparedSchedule]] = {}
         for schedule in fixed:
-            kinds.setdefault(schedule.name.partition(",")[2], []).append(schedule)
-        for number, (kind, of_kind) in enumerate(sorted(kinds.items())):
+            kinds.setdefault(schedule.kind, []).append(schedule)
+        others = [schedule for schedule in one.schedules if schedule.wait is None]
+        strokes = style.strokes([*sorted(kinds), *(schedule.name for schedule in others)])
+        for kind, of_kind in sorted(kinds.items()):
             axes.errorbar(
                 [schedule.wait or 0 for schedule in of_kind],
                 [schedule.cost.mean for schedule in of_kind],
                 [schedule.cost.half or 0 for schedule in of_kind],
-                color=style.COLOURS[number % len(style.COLOURS)],
-                marker=style.MARKERS[number % len(style.MARKERS)],
+                color=strokes[kind].colour,
+                marker=strokes[kind].marker,
                 markersize=4,
                 capsize=3,
-                label="fixed waiting time" + f",{kind}" * bool(kind),
+                label="fixed waiting time" + f", {kind}" * bool(kind),
             )
-        others = [schedule for schedule in one.schedules if schedule.wait is None]
-        for number, schedule in enumerate(others, max(len(kinds), 1)):
-            cost, colour = schedule.cost, style.COLOURS[number % len(style.COLOURS)]
-            line = style.DASHES[number % len(style.DASHES)]
-            axes.axhline(cost.mean, color=colour, linestyle=line, label=f"{schedule.name}: {cost.text('.1f')}")
+        for schedule in others:
+            cost, stroke = schedule.cost, strokes[schedule.name]
+            axes.axhline(cost.mean, **stroke.line, label=f"{schedule.name}: {cost.text('.1f')}")
             if cost.half is not None:
-                axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=colour, alpha=0.07, linewidth=0)
+                axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=stroke.colour, alpha=0.07, linewidth=0)
         style.places_axis(axes, waits)
         style.log_axis(axes.yaxis, [schedule.cost.mean for schedule in one.schedules])
         axes.set(xlabel="waiting time w (mega-batches)", ylabel=heading)
         axes.set_title(one.title, loc="left")
         style.plain(axes)
         axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
-    return file
+    return write(figure, file)

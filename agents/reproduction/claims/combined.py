@@ -19,7 +19,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from agents.analysis.statistics import LEVEL, Interval, p_value
+from agents.analysis.statistics import ALPHA, Interval, p_value
 from agents.reproduction.claims.verdicts import UNDECIDED, PairedComparison, verdict
 
 POWER = 0.8
@@ -99,7 +99,7 @@ def seeds_to_decide(distance: float, deviation: float, tests: int = 1) -> int | 
     from scipy.special import nctdtr, stdtrit
 
     seeds = np.arange(2, MOST_SEEDS + 1)
-    limit = stdtrit(seeds - 1, 1 - (1 - LEVEL) / tests / 2)
+    limit = stdtrit(seeds - 1, 1 - ALPHA / tests / 2)
     enough = nctdtr(seeds - 1, abs(distance) / deviation * np.sqrt(seeds), limit) <= 1 - POWER
     return int(seeds[enough.argmax()]) if enough.any() else None
 

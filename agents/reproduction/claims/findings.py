@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from agents.analysis.statistics import LEVEL, holm
+from agents.analysis.statistics import ALPHA, holm
 from agents.reproduction.claims import cifar, fashion, mnist, text
 from agents.reproduction.claims.combined import Combined, combine, seeds_to_decide
 from agents.reproduction.claims.comparisons import Picker
@@ -112,7 +112,7 @@ class JudgedFinding:
 
     @cached_property
     def combined(self) -> Combined | None:
-        """The combined test of the comparisons; None if no comparison has two seeds."""
+        """The combined test of the comparisons; None if there is none, see `combine`."""
         return combine(self.comparisons)
 
     @property
@@ -133,7 +133,7 @@ class JudgedFinding:
     @property
     def tests_to_decide(self) -> int:
         """The number of tests that are not decided; they share the 5 % in the next step of Holm's procedure."""
-        return sum(1 for p in self.p_values.values() if p >= 1 - LEVEL)
+        return sum(1 for p in self.p_values.values() if p >= ALPHA)
 
     @property
     def seeds_needed(self) -> int | None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import stdev
 from typing import Literal
 
-from agents.analysis.statistics import LEVEL, Interval, p_value
+from agents.analysis.statistics import ALPHA, Interval, p_value
 
 HOLDS = "holds"
 CONTRADICTED = "contradicted"
@@ -96,6 +96,6 @@ class PairedComparison:
 
 def verdict(distance: float, p: float | None) -> str:
     """Return the verdict for a mean at a distance from the limit, positive on the predicted side."""
-    if p is None or p >= 1 - LEVEL:
+    if p is None or p >= ALPHA:
         return UNDECIDED
     return HOLDS if distance > 0 else CONTRADICTED

@@ -270,3 +270,13 @@ def test_waiting_times_with_and_without_replay_are_two_lines_of_costs(tmp_path: 
         "fixed waiting time": [1, 5],
         "fixed waiting time, replay": [1, 5],
     }
+
+
+def test_a_fixed_waiting_time_is_on_the_line_of_its_replay_also_alone_with_its_wait(
+    tmp_path: Path,
+) -> None:
+    settings = [(1, True), (1, False), (5, False)]
+    runs = [fake_run(wait=wait, seed=seed, replay=replay) for wait, replay in settings for seed in (0, 1)]
+    (comparison,) = compare(runs)
+    kinds = {(schedule.wait, schedule.kind) for schedule in comparison.schedules}
+    assert kinds == {(1, "replay"), (1, ""), (5, "")}

@@ -98,3 +98,13 @@ def test_seeds_replace_those_of_a_part_of_the_grid():
 def test_an_unknown_plan_is_refused():
     with pytest.raises(ValueError, match="plan='fig9'.*no such plan; choose one of fig7"):
         plans.read("fig9")
+
+
+@pytest.mark.parametrize("name", [name for name in plans.NAMES if not plans.read(name).text])
+def test_the_table_of_a_plan_compares_several_lines(name: str) -> None:
+    plan = plans.read(name)
+    lines: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    for spec in plan.specs("gpu"):
+        line = {"env": spec.env, "agent": spec.agent, "width": spec.width, "when": spec.wait, "replay": spec.replay}
+        lines.setdefault(tuple(line[key] for key in plan.by), set()).add(tuple(line.values()))
+    assert max(map(len, lines.values())) > 1
