@@ -22,8 +22,16 @@ from alma_env.registration import PROTOCOL_KEYWORDS, TEXT_KEYWORDS
 
 # Keywords of every agent
 _DEFAULTS = {"width": None, "wait": 1, "replay": False, "growth": None, "seed": 0, "engine": "auto", "device": "auto"}
-_TYPES = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
-_EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto"}
+_TYPES = {
+    "width": int | None,
+    "wait": int,
+    "replay": bool,
+    "growth": str | None,
+    "seed": int,
+    "engine": str,
+    "device": str,
+}
+_EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto", "device": "auto"}
 
 
 def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **keywords: Any) -> AgentConfig:

@@ -161,8 +161,21 @@ class RunSpec:
         return {**options, **({} if policy is None else {"policy": policy}), **settings}
 
 
-_EXAMPLES = {"env": "Digits-ALMA-v0", "width": 32, "wait": 5, "replay": True, "seed": 0, "threads": 1, "record": True}
-_TYPES = {name: type(example) for name, example in _EXAMPLES.items()} | {"width": int | None, "wait": int | None}
+_EXAMPLES = {
+    "env": "Digits-ALMA-v0",
+    "agent": "sm",
+    "width": 32,
+    "wait": 5,
+    "policy": "doubling",
+    "replay": True,
+    "seed": 0,
+    "engine": "auto",
+    "device": "auto",
+    "threads": 1,
+    "record": True,
+}
+_OPTIONAL = {"width": int | None, "wait": int | None, "policy": str | None}
+_TYPES = {name: type(example) for name, example in _EXAMPLES.items()} | _OPTIONAL
 
 
 def _to_python(value: Any) -> Any:

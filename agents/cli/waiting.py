@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,7 +245,7 @@ def _words(table: Mapping[str, Any], out: Path) -> str:
     words = ["alma", "run", table["env"], "--agent", table["agent"], "--out", str(out)]
     words += ["--width", *map(str, table["width"])] if "width" in table else []
     words += ["--set", *(f"{key}={value}" for key, (value,) in table["set"].items())] if table["set"] else []
-    return " ".join([*words, "--seeds", *map(str, table["seeds"]), "--policy", *table["policy"]])
+    return shlex.join([*words, "--seeds", *map(str, table["seeds"]), "--policy", *table["policy"]])
 
 
 def _ends(keywords: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -271,7 +272,7 @@ def _require_recipe(recorded: Sequence[recordings.Recording], stream: str, learn
             differs = ", ".join(f"{path}={theirs.get(path)}" for path in paths)
             raise ValueError(
                 f"--evaluate: the recorded runs have {differs}; leave --evaluate out, and run the real stream with "
-                f"alma run {stream} --policy {{FILE}} --set …"
+                f"alma run {stream} --agent {learner} --policy {{FILE}} --set …"
             )
 
 

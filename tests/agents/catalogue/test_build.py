@@ -256,6 +256,7 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
     [
         ({"id": None}, ValueError, "agent None: must be the id of an agent as text; the agents are sm, ens"),
         ({"on_epoch": 3}, TypeError, "on_epoch=3: must be a function"),
+        ({"device": torch.device("cpu")}, ValueError, r"device=device\(type='cpu'\): must be text; use for example"),
         (
             {"learning_rate": math.inf},
             ValueError,

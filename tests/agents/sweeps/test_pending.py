@@ -64,6 +64,8 @@ def test_the_learned_schedule_of_the_package_is_identified_by_its_content():
             "replay=True with policy='doubling': .* leave replay out",
         ),
         ({"settings": {"epochs": {1, 2}}}, r"epochs=\{1, 2\}: must be a number, a text, true"),
+        ({"agent": 5}, "agent=5: must be text; use for example agent='sm'"),
+        ({"wait": None, "policy": 5}, "policy=5: must be text or None; use for example policy='doubling'"),
         ({"threads": 10**6}, "threads=1000000: must be 1 to 1024; leave it out"),
     ],
 )
