@@ -212,7 +212,7 @@ _manifests = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(_manifests)
 def test_every_manifest_round_trips_through_toml_and_json(made):
     assert parse(made.to_toml().encode()) == made
