@@ -12,6 +12,7 @@ from agents.catalogue.methods import METHODS
 from agents.cli.parser import FIGURES, build_parser
 from agents.policies.specs import EXPLORING, LEARNED
 from agents.policies.waiting import SCHEDULES
+from agents.rl.registration import trainable_ids
 from agents.sweeps import trackers
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.registration import STREAM_IDS
@@ -21,6 +22,8 @@ _WORDS = {
     "env": STREAM_IDS,
     "agent": tuple(METHODS),
     "agents": tuple(METHODS),
+    "learner": tuple(METHODS),
+    "decision_env": tuple(trainable_ids()),
     "policy": (*SCHEDULES, LEARNED, EXPLORING),
     "track": tuple(trackers.NAMES),
     "kind": tuple(FIGURES),

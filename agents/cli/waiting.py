@@ -191,7 +191,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
     specs = [] if evaluation is None else grid.expand(evaluation)  # reports a wrong keyword before training starts
     prepare_file(options.out, ".zip", "Stable-Baselines3 writes an archive; let the file name end in .zip")
     model = train_policy(
-        options.env,
+        options.decision_env,
         algorithm=options.algorithm,
         steps=int(options.steps),
         seed=options.seed,
@@ -210,7 +210,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
 
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
-    spec = gym.spec(require_trainable(options.env))
+    spec = gym.spec(require_trainable(options.decision_env))
     stream = spec.kwargs["stream"] or selection.stream_of(keywords.get("recorded"))
     if stream == ARRAYS_ID:
         raise ValueError(
@@ -219,11 +219,11 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         )
     learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
     widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
-    if "-Surrogate" in options.env:
+    if "-Surrogate" in options.decision_env:
         given = str(keywords.get("recorded", stream))
         found = [
             made
-            for made in _recordings(given, decisions=options.env.endswith("-v1"))
+            for made in _recordings(given, decisions=options.decision_env.endswith("-v1"))
             if (made.env, made.learner) == (stream, learner)
         ]
         widths = widths or sorted({made.width for made in found})

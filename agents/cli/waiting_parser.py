@@ -80,7 +80,7 @@ def add_policy(commands: Any) -> None:
     kinds = policy.add_subparsers(dest="kind", required=True)
     train = add_command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
     add = train.add_argument
-    add("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
+    add("decision_env", metavar="env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
     add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
     add("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
     add("--seed", type=int, default=0, help="default 0")

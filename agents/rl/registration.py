@@ -25,6 +25,11 @@ def shipped_streams() -> list[str]:
     return [stream for stream in STREAM_IDS if stream.removesuffix("-ALMA-v0") in names]
 
 
+def trainable_ids() -> list[str]:
+    """Return the ids of the decision environments and surrogates whose rewards are numbers, without a namespace."""
+    return [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+
+
 def require_trainable(env_id: str) -> str:
     """Return the id without a namespace of a decision environment or surrogate whose rewards are numbers.
 
@@ -37,7 +42,7 @@ def require_trainable(env_id: str) -> str:
             f"env_id={env_id!r}: its rewards are vectors, and the algorithms learn from rewards that are numbers; use "
             "the id without -MO"
         )
-    ids = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+    ids = trainable_ids()
     if name not in ids:
         raise ValueError(
             f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(ids)}{did_you_mean(name, ids)}"

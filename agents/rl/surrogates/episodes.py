@@ -30,8 +30,8 @@ Observations = NDArray[np.float32]
 class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     """Many episodes on fitted models; the base class of the surrogates.
 
-    A subclass sets ``reward``, ``_stacked`` and ``_captions``, calls `_set_up`, and defines ``step`` and the methods that
-    raise NotImplementedError here.
+    A subclass sets ``reward``, ``_stacked`` and ``_captions``, calls `_set_up`, and defines ``step`` and the methods
+    that raise NotImplementedError here.
 
     Attributes:
         ticks: number of mega-batches in a stream, B.

@@ -91,6 +91,10 @@ def test_bash_completes_commands_ids_and_options(capsys, tmp_path):
     assert completed("alma", "run", "--en") == ["--engine"]
     assert completed("alma", "run", "--policy", "lea") == ["learned"]
     assert completed("alma", "policy", "tr") == ["train", "train-schedule"]
+    assert completed("alma", "policy", "train", "FashionMNIST-ALMA-Wait-v") == [
+        "FashionMNIST-ALMA-Wait-v0",
+        "FashionMNIST-ALMA-Wait-v1",
+    ]
 
 
 def test_without_shtab_the_error_names_the_extra(capsys, monkeypatch):
