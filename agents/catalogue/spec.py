@@ -65,7 +65,7 @@ class RunSpec:
     record: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in check_types({name: getattr(self, name) for name in _TYPES}, _TYPES, _EXAMPLES).items():
+        for name, value in check_types({name: getattr(self, name) for name in _TYPES}, _TYPES, EXAMPLES).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "env", self.env.removeprefix(NAMESPACE))  # one name in folders and records
         object.__setattr__(self, "settings", {name: _to_python(value) for name, value in self.settings.items()})
@@ -161,7 +161,7 @@ class RunSpec:
         return {**options, **({} if policy is None else {"policy": policy}), **settings}
 
 
-_EXAMPLES = {
+EXAMPLES: dict[str, Any] = {  # a value of each field but settings
     "env": "Digits-ALMA-v0",
     "agent": "sm",
     "width": 32,
@@ -175,7 +175,7 @@ _EXAMPLES = {
     "record": True,
 }
 _OPTIONAL = {"width": int | None, "wait": int | None, "policy": str | None}
-_TYPES = {name: type(example) for name, example in _EXAMPLES.items()} | _OPTIONAL
+_TYPES = {name: type(example) for name, example in EXAMPLES.items()} | _OPTIONAL
 
 
 def _to_python(value: Any) -> Any:

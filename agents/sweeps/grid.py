@@ -29,24 +29,12 @@ from typing import Any
 from agents.catalogue.data_facts import facts_for, split_keywords
 from agents.catalogue.methods import METHODS, method_for
 from agents.catalogue.own_code import is_own
-from agents.catalogue.spec import RunSpec
+from agents.catalogue.spec import EXAMPLES, RunSpec
 from agents.policies.validation import check_types, literal
 from alma_env.errors import did_you_mean
 from alma_env.registration import NAMESPACE, PROTOCOLS, TEXT_ID
 
-_EXAMPLES: dict[str, Any] = {
-    "env": "Digits-ALMA-v0",
-    "agent": "sm",
-    "width": 32,
-    "wait": 5,
-    "policy": "doubling",
-    "replay": True,
-    "seeds": 0,
-    "engine": "auto",
-    "device": "auto",
-    "threads": 1,
-    "record": True,
-}
+_EXAMPLES = {"seeds" if key == "seed" else key: example for key, example in EXAMPLES.items()}
 _TYPES = {key: type(example) for key, example in _EXAMPLES.items()}
 _SELECTIONS = ("only", "leave_out")
 

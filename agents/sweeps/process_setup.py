@@ -62,5 +62,5 @@ def _set(parameters: dict[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for parameter, value in parameters.items():
-            if not mallopt(parameter, value):  # glibc may refuse a value above 32 MiB
+            if not mallopt(parameter, value):  # older glibc refuses a threshold of mmap above 32 MiB
                 mallopt(parameter, 1 << 25)

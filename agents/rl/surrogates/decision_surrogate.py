@@ -28,9 +28,9 @@ from agents.rl.models.selection import stream_of
 from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import models_for
 from agents.rl.models.training_model import TrainingModel, Trainings
+from agents.rl.surrogates.checks import checked_fits
 from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 from agents.rl.surrogates.surrogate import SurrogateEnv
-from agents.rl.surrogates.surrogate_checks import checked_fits
 
 
 class DecisionSurrogateVectorEnv(EpisodesVectorEnv):

@@ -18,8 +18,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from agents.rl.environments.checks import checked_seed
-from agents.rl.surrogates.surrogate_checks import checked_actions, checked_mask, checked_mode, require_running
-from agents.rl.surrogates.surrogate_pictures import SurrogatePictures
+from agents.rl.surrogates.checks import checked_actions, checked_mask, checked_mode, require_running
+from agents.rl.surrogates.pictures import SurrogatePictures
 from alma_env.protocol import read_options
 from alma_env.rendering.renderer import FPS, Renderer
 from alma_env.rendering.view import View

@@ -24,11 +24,11 @@ from agents.rl.models import fixed_waits
 from agents.rl.models.learning_curve import Curve, curves_for
 from agents.rl.models.selection import stream_of
 from agents.rl.models.stacked_curves import StackedCurves
-from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
-from agents.rl.surrogates.surrogate_checks import (
+from agents.rl.surrogates.checks import (
     checked_fits,
     require_recorded,
 )
+from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 
 
 class SurrogateVectorEnv(EpisodesVectorEnv):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from agents.sweeps import jobs, local
+from agents.sweeps import jobs, local, process_setup
 from agents.sweeps.jobs import Environments, Finished, Job, run_job
 from agents.sweeps.sweep import sweep
 
@@ -46,6 +48,20 @@ def test_processes_are_assigned_to_gpus_in_turn(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(ValueError, match="GPU"):
         gpus(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the C library of Linux has mallopt")
+def test_a_c_library_that_refuses_a_large_threshold_gets_a_smaller_one(monkeypatch):
+    calls = []
+
+    def mallopt(parameter: int, value: int) -> int:  # as in glibc 2.31, which refuses a threshold above 32 MiB
+        calls.append((parameter, value))
+        return int(parameter != process_setup._M_MMAP_THRESHOLD or value <= 32 << 20)
+
+    monkeypatch.setattr(process_setup.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    process_setup.keep_freed_memory()
+    assert [value for parameter, value in calls if parameter == process_setup._M_MMAP_THRESHOLD] == [1 << 30, 32 << 20]
+    assert len(calls) == 4
 
 
 def test_a_job_reports_its_progress_up_to_the_end(tmp_path, monkeypatch):

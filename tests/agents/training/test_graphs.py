@@ -20,22 +20,18 @@ from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
 from agents.networks.firefly_network import FireflyVGG19
 from agents.networks.gate_tree import Routing
-from agents.networks.mixture import MixtureMLP, MixtureVGG19, build_mixture
-from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.networks.mixture import MixtureMLP
+from agents.networks.mlp_vgg import MLP, VGG19, Predictor
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.engines import choose_engine
 from agents.training.graphs import graphs_engine, supports_graphs
 from agents.training.seeding import stage_generators
-from agents.training.settings import StageSettings
-from agents.training.stage import Curves, Examples, StageReport, plain_engine, train_stage
+from agents.training.stage import Curves, plain_engine, train_stage
 from agents.training.trainer import Trainer
 from alma_env.metering import Meter
 
-from ..random_examples import examples, seeded
-
-SETTINGS = StageSettings(epochs=4, batch_size=16, learning_rate=0.05, weight_decay=1e-3)
-CIFAR = dataclasses.replace(SETTINGS, augmentation="crop_flip")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+from ..random_examples import seeded
+from .graph_stages import BODIES, CIFAR, SETTINGS, foreign, growing, images, mixture, normalize, outcome, vgg19_of
 
 
 class Repeated:
@@ -59,43 +55,6 @@ class Repeated:
 
 def repeating(*stage: Any) -> Curves:
     return graphs_engine(*stage, recorder=Repeated())
-
-
-def images(n: int, seed: int) -> Examples:
-    return examples(n, (3, 32, 32), seed)
-
-
-def normalize() -> nn.Module:
-    return Normalize(255, (0.5,) * 3, (0.25,) * 3)
-
-
-def mixture(kind: type[nn.Module], *sizes: int) -> nn.Module:
-    def build(weights: torch.Generator) -> Predictor:
-        return Predictor(normalize(), kind(*sizes, generator=weights))
-
-    return build_mixture(build, seeded(0), experts=3).body
-
-
-BODIES: dict[str, Callable[[], nn.Module]] = {
-    "mlp": lambda: MLP(3072, 6, 10, generator=seeded(0)),
-    "vgg19": lambda: VGG19(2, 10, generator=seeded(0)),
-    "firefly": lambda: FireflyVGG19([2] * 16, 10, residuals=[1] * 16, generator=seeded(0)),
-    "umix": lambda: UniformMixture([VGG19(2, 10, generator=seeded(member)) for member in range(2)]),
-    "experts-mlp": lambda: mixture(MixtureMLP, 3072, 6, 10),
-    "experts-vgg19": lambda: mixture(MixtureVGG19, 2, 10),
-}
-
-
-def outcome(
-    engine: Any, body: nn.Module, settings: StageSettings, device: str = "cpu"
-) -> tuple[StageReport, dict[str, torch.Tensor], Any, list[int]]:
-    done: list[int] = []
-    predictor = Predictor(normalize(), copy.deepcopy(body)).to(device)
-    (own,) = stage_generators(7, 1)
-    with Meter() as meter:
-        report = train_stage(predictor, images(40, 0), images(9, 5), settings, own, engine=engine, on_epoch=done.append)
-    assert not any(foreign(meter, tensor) for tensor in predictor.body.parameters())
-    return report, predictor.body.state_dict(), meter.take(), done
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -162,14 +121,6 @@ def test_the_members_of_an_ensemble_are_replayed_one_after_another() -> None:
     assert reports[0] == reports[1]
 
 
-def vgg19_of(body: Callable[[torch.Generator], nn.Module]) -> Callable[[torch.Generator], Predictor]:
-    return lambda generator: Predictor(normalize(), body(generator))
-
-
-def growing(generator: torch.Generator) -> Predictor:
-    return build_mixture(vgg19_of(lambda weights: MixtureVGG19(2, 10, generator=weights)), generator)
-
-
 PLAIN = vgg19_of(lambda generator: VGG19(2, 10, generator=generator))
 LEARNERS: dict[str, Callable[[Trainer], Any]] = {
     "sm": lambda trainer: SingleModel(PLAIN, trainer),
@@ -218,12 +169,6 @@ def stopped_in_epoch_3(engine: Any, on_epoch: Callable[[int], None] | None = Non
             train_stage(predictor, images(40, 0), images(9, 5), SETTINGS, own, engine=engine, on_epoch=on_epoch)
         predictor(images(4, 0).x)  # the meter goes on counting
     return meter.take(), [foreign(meter, tensor) for tensor in predictor.body.parameters()]
-
-
-def foreign(meter: Meter, tensor: torch.Tensor) -> str:
-    made = meter.provenance(tensor)
-    assert made is not None
-    return made.foreign
 
 
 def test_an_interrupt_leaves_the_charges_of_the_epochs_that_were_computed() -> None:
@@ -354,49 +299,3 @@ def test_the_engine_of_a_gpu_is_graphs(name: str) -> None:
     assert choose_engine("auto", BODIES[name](), CIFAR, device="cuda") == "graphs"
     with pytest.raises(ValueError, match="engine='graphs': needs one process on a GPU"):
         choose_engine("graphs", BODIES[name](), CIFAR, device="cpu")
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", BODIES)
-def test_graphs_train_as_the_plain_engine_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    settings = dataclasses.replace(SETTINGS if "mlp" in name else CIFAR, optimizer="adadelta", learning_rate=0.1)
-    report, state, charge, _ = outcome(graphs_engine, BODIES[name](), settings, "cuda")
-    expected, expected_state, expected_charge, _ = outcome(plain_engine, BODIES[name](), settings, "cuda")
-    assert charge == expected_charge
-    assert report.validation_loss == pytest.approx(expected.validation_loss, rel=1e-2)
-    for name, tensor in expected_state.items():
-        torch.testing.assert_close(state[name], tensor, rtol=1e-2, atol=1e-2)
-
-
-@needs_gpu
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"momentum": 0.9},
-        {"optimizer": "adam", "learning_rate": 1e-3},
-        {"precision": "bf16"},
-        {"keep_initial": True, "select": "val_error", "epochs": 9, "patience": 2},
-    ],
-    ids=str,
-)
-def test_graphs_train_with_every_setting_as_the_plain_engine_on_a_gpu(changes: dict[str, Any]) -> None:
-    settings = dataclasses.replace(SETTINGS, **changes)
-    ours, theirs = (outcome(engine, BODIES["mlp"](), settings, "cuda") for engine in (graphs_engine, plain_engine))
-    assert ours[2:] == theirs[2:]
-    assert ours[0].validation_loss == pytest.approx(theirs[0].validation_loss, rel=1e-2)
-
-
-@needs_gpu
-def test_stages_of_a_growing_network_are_replayed_on_a_gpu() -> None:
-    """Each stage records anew: growth changed the network."""
-    reports: list[Any] = []
-    for engine in (plain_engine, graphs_engine):
-        trainer = Trainer(dataclasses.replace(CIFAR, optimizer="adadelta"), device="cuda", engine=engine)
-        learner = GMoE(growing, trainer)
-        for stage in range(3):
-            if stage:
-                learner.grow(images(40, stage), images(9, 5))
-            report = learner.train(images(40, stage), images(9, 5))
-        reports.append(report)
-    assert reports[0].validation_loss == pytest.approx(reports[1].validation_loss, rel=0.05)
