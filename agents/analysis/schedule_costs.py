@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agents.analysis.statistics import Interval
+from agents.analysis.statistics import Interval, differences_by_seed
 from agents.catalogue.agent_config import AgentConfig
 from agents.policies.waiting import RULE
 
@@ -56,5 +56,4 @@ class ScheduleCosts:
 
     def minus(self, other: ScheduleCosts, prices: RunPrices) -> Interval:
         """Return the difference of the costs over the seeds that both have."""
-        own, others = self.costs(prices), other.costs(prices)
-        return Interval.of([own[seed] - others[seed] for seed in own.keys() & others.keys()])
+        return Interval.of(list(differences_by_seed(self.costs(prices), other.costs(prices)).values()))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 ALPHA = 0.05  # the level of every test; an interval has the probability 1 − ALPHA
 _Key = TypeVar("_Key")
+_One = TypeVar("_One")
+_Other = TypeVar("_Other")
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,30 @@ def _quantile(n: int) -> float:
     return float(stdtrit(n - 1, 1 - ALPHA / 2))
 
 
+def pairs_by_seed(these: Mapping[int, _One], those: Mapping[int, _Other]) -> dict[int, tuple[_One, _Other]]:
+    """Return what both have for each common seed, in ascending order of the seeds.
+
+    Both have the same stream for a seed, so the effect of the stream cancels in a difference.
+
+    >>> pairs_by_seed({7: 3.0, 1: 5.0}, {1: 2.0, 7: 4.0, 8: 9.0})
+    {1: (5.0, 2.0), 7: (3.0, 4.0)}
+    """
+    return {seed: (these[seed], those[seed]) for seed in sorted(these.keys() & those.keys())}
+
+
+def differences_by_seed(these: Mapping[int, float], those: Mapping[int, float]) -> dict[int, float]:
+    """Return these − those for each common seed, in ascending order of the seeds."""
+    return {seed: one - other for seed, (one, other) in pairs_by_seed(these, those).items()}
+
+
 def paired_difference(these: Mapping[int, float], those: Mapping[int, float]) -> Interval | None:
     """Return the mean of these − those over common seeds; None if there is no common seed.
-
-    Both have the same stream for a seed, so the effect of the stream cancels.
 
     >>> paired_difference({0: 3.0, 1: 5.0, 2: 4.0}, {0: 2.0, 1: 4.0, 7: 9.0})
     Interval(mean=1.0, half=0.0, n=2)
     """
-    common = [seed for seed in these if seed in those]
-    return Interval.of([these[seed] - those[seed] for seed in common]) if common else None
+    differences = differences_by_seed(these, those)
+    return Interval.of(list(differences.values())) if differences else None
 
 
 def lowest(totals: Mapping[_Key, Mapping[int, float]]) -> _Key:
@@ -97,7 +113,7 @@ def paired_p_value(these: Mapping[int, float], those: Mapping[int, float]) -> fl
     >>> round(paired_p_value({0: 3.0, 1: 5.5, 2: 4.0}, {0: 2.0, 1: 4.0, 2: 3.5}), 4)
     0.0742
     """
-    differences = [these[seed] - those[seed] for seed in these if seed in those]
+    differences = list(differences_by_seed(these, those).values())
     return p_value(mean(differences), stdev(differences), len(differences)) if len(differences) > 1 else None
 
 

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from agents.analysis.interpolation import at_amounts
+from agents.analysis.statistics import pairs_by_seed
 from agents.reproduction.claims.setups import Setup
 from agents.reproduction.claims.verdicts import NO_EQUAL, NOT_RUN, PairedComparison, Prediction
 from agents.runs.load import FinishedRun
@@ -85,12 +86,10 @@ def compare(
 ) -> PairedComparison:
     """Compare a quantity of these runs with the same quantity, or the quantity ``of_those``, of those runs.
 
-    Both have the same stream for a seed, so the effect of the stream cancels in the difference. For the prediction
-    ``close``, ``within`` is the tolerance as a fraction of the mean of those runs.
+    For the prediction ``close``, ``within`` is the tolerance as a fraction of the mean of those runs.
     """
     ones, others = quantity.by_seed(these), (of_those or quantity).by_seed(those)
-    pairs = {seed: (ones[seed], others[seed]) for seed in sorted(ones) if seed in others}
-    return compare_pairs(label, quantity.name, pairs, predicted, within=within)
+    return compare_pairs(label, quantity.name, pairs_by_seed(ones, others), predicted, within=within)
 
 
 def compare_pairs(

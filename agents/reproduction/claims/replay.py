@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.analysis.statistics import differences_by_seed, pairs_by_seed
 from agents.reproduction.claims.comparisons import (
     CER,
     FINAL_ERROR,
@@ -41,17 +42,14 @@ def replay_helps_growing_ensembles_least(pick: Picker, setup: Setup) -> list[Pai
         gains = {agent: _gains(pick, agent, width, wait) for agent in setup.methods}
         for agent in setup.methods:
             if agent != "gens":
-                pairs = {
-                    seed: (gains[agent][seed], gains["gens"][seed]) for seed in gains[agent].keys() & gains["gens"]
-                }
                 label = f"{width}, w={wait}: effect of replay on {agent} − on gens"
-                compared.append(compare_pairs(label, CER.name, dict(sorted(pairs.items()))))
+                compared.append(compare_pairs(label, CER.name, pairs_by_seed(gains[agent], gains["gens"])))
     return compared
 
 
 def _gains(pick: Picker, agent: str, width: int, wait: int) -> dict[int, float]:
     once, replayed = (CER.by_seed(pick(agent=agent, width=width, wait=wait, replay=replay)) for replay in (False, True))
-    return {seed: replayed[seed] - once[seed] for seed in replayed if seed in once}
+    return differences_by_seed(replayed, once)
 
 
 def replay_costs(pick: Picker, setup: Setup) -> list[PairedComparison]:
@@ -64,7 +62,7 @@ def replay_costs(pick: Picker, setup: Setup) -> list[PairedComparison]:
         once, replayed = (
             TRAINING_FLOPS.by_seed(pick(agent="sm", width=width, wait=wait, replay=replay)) for replay in (False, True)
         )
-        ratios = {seed: (replayed[seed] / once[seed], factor) for seed in sorted(replayed) if seed in once}
+        ratios = {seed: (more / less, factor) for seed, (more, less) in pairs_by_seed(replayed, once).items()}
         label = f"sm {width}, w={wait}: training FLOPs with replay / without − {factor:g}"
         compared.append(compare_pairs(label, "ratio", ratios, "close", within=COST_TOLERANCE))
     return compared

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from agents.analysis.statistics import differences_by_seed, pairs_by_seed
 from agents.reproduction.claims.comparisons import (
     Findings,
     Picker,
@@ -161,14 +162,13 @@ def _gap_grows_with_size(pick: Picker, setup: Setup) -> list[PairedComparison]:
             at_once = pick(wait=wait, updates=setup.updates * wait, **row)
             in_turn = pick(wait=1, updates=setup.updates, **row)
             gaps[size] = _differences(in_turn, at_once, _perplexity_at(wait))
-        pairs = {seed: (gaps[large][seed], gaps[base][seed]) for seed in sorted(gaps[large]) if seed in gaps[base]}
         label = f"t={wait}: sequential − i.i.d., {large} − {base}"
-        compared.append(compare_pairs(label, "perplexity", pairs, "above"))
+        compared.append(compare_pairs(label, "perplexity", pairs_by_seed(gaps[large], gaps[base]), "above"))
     return compared
 
 
 def _differences(these: RunsBySeed, those: RunsBySeed, quantity: Quantity) -> dict[int, float]:
-    return {seed: quantity.value(these[seed]) - quantity.value(those[seed]) for seed in these if seed in those}
+    return differences_by_seed(quantity.by_seed(these), quantity.by_seed(those))
 
 
 def _mixtures_save_memory(pick: Picker, setup: Setup) -> list[PairedComparison]:
@@ -177,12 +177,11 @@ def _mixtures_save_memory(pick: Picker, setup: Setup) -> list[PairedComparison]:
     for size, rows in _growing(pick, setup).items():
         for tick in range(2, TICKS + 1):
             pairs = {}
-            for seed in sorted(rows["gmoe"]):
-                if seed in rows["gens"]:
-                    mixture, ensemble = rows["gmoe"][seed].columns, rows["gens"][seed].columns
-                    sizes, values = ensemble.parameters[1:], ensemble.error[1:]
-                    at_equal = float(np.interp(np.log(mixture.parameters[tick]), np.log(sizes), values))
-                    pairs[seed] = mixture.error[tick], at_equal
+            for seed, (gmoe, gens) in pairs_by_seed(rows["gmoe"], rows["gens"]).items():
+                mixture, ensemble = gmoe.columns, gens.columns
+                sizes, values = ensemble.parameters[1:], ensemble.error[1:]
+                at_equal = float(np.interp(np.log(mixture.parameters[tick]), np.log(sizes), values))
+                pairs[seed] = mixture.error[tick], at_equal
             label = f"{size}: gmoe at t={tick} − gens with as many parameters"
             compared.append(compare_pairs(label, "perplexity", pairs))
     return compared
