@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import leaderboard.cli
-from agents.cli.parser import build_parser
+from agents.cli.options.parser import build_parser
 
 PARSERS = {"alma": build_parser, "alma-leaderboard": leaderboard.cli._parser}
 

@@ -23,7 +23,7 @@ from agents.catalogue.methods import methods_for
 from agents.catalogue.own_code import is_own
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli.parser import DEFAULT_ENV, build_parser
+from agents.cli.options.parser import DEFAULT_ENV, build_parser
 from agents.policies.specs import policy_from
 from agents.policies.validation import key_values
 from agents.training.settings import StageSettings

@@ -1,6 +1,6 @@
 """The ``alma`` command.
 
-This module and `agents.cli.parser` load neither PyTorch nor the learners, so that ``alma --help`` answers at once.
+This module and `agents.cli.options` load neither PyTorch nor the learners, so that ``alma --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from agents.cli.parser import build_parser
+from agents.cli.options.parser import build_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

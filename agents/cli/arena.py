@@ -20,7 +20,7 @@ from agents.arena.contestants import read_contestants, read_keywords
 from agents.arena.tournament import Place
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.recipes import recipe_for
-from agents.cli.shared_options import require_settings
+from agents.cli.options.shared_options import require_settings
 from agents.sweeps import process_setup
 from agents.sweeps.progress import say
 from alma_env import Ledger

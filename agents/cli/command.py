@@ -11,16 +11,21 @@ from rich.console import Console
 from rich.markup import escape
 
 from agents.catalogue import own_code
-from agents.cli.subcommands import end_without_reader
+from agents.cli.options.subcommands import end_without_reader
 from agents.training import distributed
 from alma_env.errors import AlmaError
 
-_WITH_CHECKPOINTS = ("run_sweep:run", "run_sweep:run_grid", "reproduce:reproduce", "waiting:record")
+_WITH_CHECKPOINTS = (
+    "runs.run_sweep:run",
+    "runs.run_sweep:run_grid",
+    "reproduce:reproduce",
+    "decisions.surrogates:record",
+)
 _GOES_ON = (*_WITH_CHECKPOINTS, "arena:play")  # the arena plays a stopped stream again, and keeps the finished ones
 
 
 def carry_out(options: argparse.Namespace) -> int:
-    """Call the function ``options.command``, written ``module:function`` of `agents.cli`; return the exit status."""
+    """Call the function ``options.command``, written ``room.module:function``; return the exit status."""
     module, _, function = options.command.partition(":")
     try:
         status: int = getattr(importlib.import_module(f"agents.cli.{module}"), function)(options, Console())

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.catalogue.methods import METHODS
-from agents.cli.parser import FIGURES, build_parser
+from agents.cli.options.parser import FIGURES, build_parser
 from agents.policies.specs import EXPLORING, LEARNED
 from agents.policies.waiting import SCHEDULES
 from agents.rl.registration import trainable_ids

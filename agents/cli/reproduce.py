@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.catalogue.spec import RunSpec, distinct
-from agents.cli.parser import ALL_PLANS
-from agents.cli.shared_options import execution, require_settings
+from agents.cli.options.parser import ALL_PLANS
+from agents.cli.options.shared_options import execution, require_settings
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
 from agents.reproduction.calibration import calibrate, samples_for, slowness

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import alma_env
-from agents.cli.listing_parser import SHELLS
-from agents.cli.subcommands import Parser, end_without_reader
+from agents.cli.options.listing_parser import SHELLS
+from agents.cli.options.subcommands import Parser, end_without_reader
 from alma_env import AlmaError
 from alma_env.errors import how_to_install
 from leaderboard.cli import maintaining, serving, submitting, verifying

@@ -47,6 +47,11 @@ def named_file(given: str) -> Path | None:
     return file if file.is_file() or file.suffix == ".npz" else None
 
 
+def named_recordings(given: str, *, decisions: bool = False) -> list[Recording]:
+    """Return the recorded runs of a file, or those of the package for a stream, whichever an argument names."""
+    return shipped_runs(given, decisions=decisions) if (file := named_file(given)) is None else load(file)
+
+
 def stream_of(recorded: str | Path | None) -> str:
     """Return the id of the stream of a file of recorded runs.
 

@@ -191,7 +191,7 @@ def test_a_full_disk_is_named_and_only_runs_go_on(capsys, monkeypatch, name, goe
         with files.naming(Path("here")):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("agents.cli.run_sweep.run", full)
+    monkeypatch.setattr("agents.cli.runs.run_sweep.run", full)
     monkeypatch.setattr("agents.cli.starting_points.new", full)
     status, _, err = run(capsys, *{"run": ["run"], "new": ["new", "agent"]}[name])
     assert status == 2
@@ -203,7 +203,7 @@ def test_an_error_of_a_library_that_reads_files_has_no_remedy_for_folders(capsys
     def broken(options, console):
         raise UnidentifiedImageError("cannot identify image file 'cat.png'")
 
-    monkeypatch.setattr("agents.cli.run_sweep.run", broken)
+    monkeypatch.setattr("agents.cli.runs.run_sweep.run", broken)
     assert run(capsys, "run") == (2, "", "alma run: cannot identify image file 'cat.png'\n")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agents.cli import main
 from agents.cli import reproduce as reproduce_cli
-from agents.cli.parser import PARTS
+from agents.cli.options.parser import PARTS
 from agents.reproduction import outcome, plans
 from agents.reproduction.calibration import Calibration
 from agents.runs import archive, load

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.cli import main
-from agents.cli.listing_parser import SHELLS
+from agents.cli.options.listing_parser import SHELLS
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # other tests run beside this one
 ROOT = Path(__file__).parents[3]

@@ -51,7 +51,7 @@ def test_all_runs_are_deleted_before_the_first_one_starts(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("agents.cli.run_sweep.execute", stop)
+        patched.setattr("agents.cli.runs.run_sweep.execute", stop)
         assert main([*command, "--fresh"]) == 130
     assert not any(ledger.exists() for ledger in ledgers)
 

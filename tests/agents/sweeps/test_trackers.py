@@ -154,11 +154,9 @@ def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeyp
 
 
 def test_trackers_are_not_imported_without_a_request():
-    code = (
-        "import sys, agents.cli.run_sweep; print([m for m in ('wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
-    )
+    code = "import sys, agents.cli.runs.run_sweep; print({'wandb', 'mlflow', 'tensorboard'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
+    assert shown.stdout.strip() == "set()"
 
 
 def test_an_unknown_or_missing_tracker_is_refused_before_anything_runs(tmp_path, capsys, monkeypatch):

@@ -38,7 +38,9 @@ def test_arguments_that_break_a_rule_are_refused(keywords, error, message):
 
 
 def test_only_the_arena_needs_pettingzoo(monkeypatch):
-    command = "import sys, alma_env, agents.cli.command, agents.cli.run_sweep; sys.exit('pettingzoo' in sys.modules)"
+    command = (
+        "import sys, alma_env, agents.cli.command, agents.cli.runs.run_sweep; sys.exit('pettingzoo' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", command]).returncode == 0
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "alma_env.arena.arena")

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agents.cli.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set, stream_id
-from agents.cli.subcommands import add_command, add_json
+from agents.cli.options.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set, stream_id
+from agents.cli.options.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
@@ -19,7 +19,9 @@ def add_surrogate(commands: Any) -> None:
     """Add ``alma surrogate`` and its kinds."""
     surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
     kinds = surrogate.add_subparsers(dest="kind", required=True)
-    record = add_command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
+    record = add_command(
+        kinds, "record", "decisions.surrogates:record", "compute the runs from which a surrogate learns"
+    )
     add = record.add_argument
     add("env", type=stream_id, help="id of a stream, such as MNIST-ALMA-v0")
     add("--learner", default="sm", help="agent id, default sm")
@@ -29,18 +31,18 @@ def add_surrogate(commands: Any) -> None:
     add_set(record, "hyper-parameters of the agent and keywords of the environment, e.g. epochs=20")
     add("--dry-run", action="store_true", help=DRY_RUN)
     add_execution(record)
-    fit = add_command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
+    fit = add_command(kinds, "fit", "decisions.surrogates:fit", "gather finished runs into one file, for recorded=FILE")
     fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
     summary = "compare the ranks of schedules in a surrogate and in real runs"
-    validate = add_command(kinds, "validate", "waiting:validate", summary)
+    validate = add_command(kinds, "validate", "decisions.surrogates:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
     validate.add_argument("--width", type=int, nargs="+", help=_WIDTH)
     episodes = "episodes of the surrogate per run, default 64, and 256 with all decisions"
     validate.add_argument("--episodes", type=int, help=episodes)
     second = "the second surrogate, which also replays parts of the data and restarts"
     validate.add_argument("--decisions", action="store_true", help=second)
-    tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
+    tune = add_command(kinds, "tune", "decisions.tuning:tune", "find the schedules that cost least at given prices")
     _add_recorded(tune)
     tune.add_argument("env", help=_RECORDED)
     add = tune.add_argument
@@ -48,19 +50,21 @@ def add_surrogate(commands: Any) -> None:
     add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
     add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
     add_json(tune)
-    real = add_command(kinds, "schedules", "tuning:schedules", "compare the costs of schedules in recorded runs")
+    real = add_command(
+        kinds, "schedules", "decisions.tuning:schedules", "compare the costs of schedules in recorded runs"
+    )
     _add_recorded(real)
     real.add_argument("env", nargs="+", help=_RECORDED)
     real.add_argument("--picture", type=Path, help="file to draw: CER against FLOPs")
     add_json(real)
     summary = "compare a learned schedule with decisions that see the exact error"
-    best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
+    best = add_command(kinds, "ceiling", "decisions.ceiling:ceiling", summary)
     _add_recorded(best)
     best.add_argument("env", nargs="+", help=_RECORDED)
     best.add_argument("--policy", default="learned", help="learned, or a file .npz; default learned")
     best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
     add_json(best)
-    export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
+    export = add_command(kinds, "export", "decisions.surrogates:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
@@ -78,7 +82,7 @@ def add_policy(commands: Any) -> None:
     """Add ``alma policy`` and its kinds."""
     policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
     kinds = policy.add_subparsers(dest="kind", required=True)
-    train = add_command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
+    train = add_command(kinds, "train", "decisions.policies:train", "learn a policy with PPO, A2C or DQN")
     add = train.add_argument
     add("decision_env", metavar="env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
     add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
@@ -92,7 +96,7 @@ def add_policy(commands: Any) -> None:
     add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
 
     summary = "learn a schedule for several streams, widths and prices: a decision after each training"
-    of_trainings = add_command(kinds, "train-schedule", "scheduling:train_schedule", summary)
+    of_trainings = add_command(kinds, "train-schedule", "decisions.scheduling:train_schedule", summary)
     add = of_trainings.add_argument
     add("env", nargs="+", help=_RECORDED)
     text = "agent ids; a stream without runs of one takes the others; default sm"
@@ -114,7 +118,7 @@ def add_policy(commands: Any) -> None:
     add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
 
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
-    compare = add_command(kinds, "compare", "comparing:compare", summary)
+    compare = add_command(kinds, "compare", "runs.comparing:compare", summary)
     add = compare.add_argument
     add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
     add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
@@ -124,7 +128,7 @@ def add_policy(commands: Any) -> None:
     add_json(compare)
 
     summary = "compare learned schedules with their rivals, at the prices of their runs"
-    judge = add_command(kinds, "judge", "judging:judge", summary)
+    judge = add_command(kinds, "judge", "decisions.judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; widths: of three more "
@@ -142,9 +146,9 @@ def add_policy(commands: Any) -> None:
     add_json(judge)
 
     push = add_command(
-        kinds, "push", "hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder"
+        kinds, "push", "runs.hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder"
     )
     push.add_argument("file", type=Path, help="file that `alma policy train` wrote, .zip")
     add_push(push)
     summary = "fetch a learned policy from the Hugging Face Hub; to use the file runs code of its author"
-    add_pull(add_command(kinds, "pull", "hub:pull_policy", summary), "file to write, .zip")
+    add_pull(add_command(kinds, "pull", "runs.hub:pull_policy", summary), "file to write, .zip")

@@ -1,8 +1,8 @@
 """The subcommands of ``alma``, and the options of most of them.
 
-`agents.cli.listing_parser` and `agents.cli.waiting_parser` have the options of the others. A subcommand names the
-function that carries it out as ``module:function`` of this package; the module is imported when the command runs. Names
-that other rooms define are repeated here, so that help loads none of these rooms; a test compares them.
+`listing_parser` and `decision_parser` have the options of the others. A subcommand names the function that carries it
+out as ``room.module:function`` of `agents.cli`; the module is imported when the command runs. Names that other rooms
+define are repeated here, so that help loads none of these rooms; a test compares them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import alma_env
-from agents.cli.listing_parser import add_beginnings, add_listings
-from agents.cli.shared_options import DRY_RUN, add_execution, add_folder_options, add_pull, add_push, add_set, stream_id
-from agents.cli.subcommands import Parser, add_command, add_json
-from agents.cli.waiting_parser import add_policy, add_surrogate
+from agents.cli.options.decision_parser import add_policy, add_surrogate
+from agents.cli.options.listing_parser import add_beginnings, add_listings
+from agents.cli.options.shared_options import (
+    DRY_RUN,
+    add_execution,
+    add_folder_options,
+    add_pull,
+    add_push,
+    add_set,
+    stream_id,
+)
+from agents.cli.options.subcommands import Parser, add_command, add_json
 
 ALL_PLANS = "all"
 PLANS = (
@@ -68,10 +76,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_table(commands)
     summary = "put finished runs into one small file, without their checkpoints"
-    add = add_command(commands, "pack", "finished_runs:pack", summary).add_argument
+    add = add_command(commands, "pack", "runs.finished_runs:pack", summary).add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
     add("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
-    show = add_command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
+    show = add_command(commands, "show", "runs.finished_runs:show", "table and picture of all runs in a folder")
     show.add_argument("folder", type=Path, help="a run folder, a folder that holds several, or a packed file")
     add_json(show)
     add_beginnings(commands)
@@ -79,7 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_run(commands: Any) -> None:
-    run = add_command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
+    run = add_command(
+        commands, "run", "runs.run_sweep:run", "take an agent through a stream, for several waits and seeds"
+    )
     add = run.add_argument
     add("env", type=stream_id, nargs="?", help=f"environment id, default {DEFAULT_ENV}")
     add("--agent", default="sm", help=_AGENT)
@@ -95,7 +105,7 @@ def _add_run(commands: Any) -> None:
 
 def _add_sweep(commands: Any) -> None:
     summary = "run a grid on all cores or a cluster; finished runs are skipped"
-    sweep = add_command(commands, "sweep", "run_sweep:run_grid", summary)
+    sweep = add_command(commands, "sweep", "runs.run_sweep:run_grid", summary)
     sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
     grid = sweep.add_argument_group("the grid: every combination")
     add = grid.add_argument
@@ -172,11 +182,11 @@ def _add_runs(commands: Any) -> None:
         dest="kind", required=True
     )
     summary = "put finished runs on the Hugging Face Hub as a data set (Parquet), or into a folder"
-    push = add_command(kinds, "push", "hub:push_runs", summary)
+    push = add_command(kinds, "push", "runs.hub:push_runs", summary)
     push.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files")
     add_push(push)
     summary = "fetch finished runs from the Hugging Face Hub, for `alma show`, `table` and `plot`"
-    add_pull(add_command(kinds, "pull", "hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
+    add_pull(add_command(kinds, "pull", "runs.hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
 
 
 def _add_arena(commands: Any) -> None:
@@ -201,7 +211,7 @@ def _add_plot(commands: Any) -> None:
     plot = add_command(
         commands,
         "plot",
-        "plot:plot",
+        "runs.plot:plot",
         "draw figures of finished runs",
         formatter_class=_HelpWithOptionalPaths,
         epilog="kinds:\n" + "".join(f"  {kind:20}{shows}\n" for kind, shows in FIGURES.items()),
@@ -221,7 +231,7 @@ def _add_plot(commands: Any) -> None:
 
 def _add_table(commands: Any) -> None:
     summary = "compare finished runs in a table, with intervals and tests"
-    table = add_command(commands, "table", "finished_runs:table", summary, formatter_class=_HelpWithOptionalPaths)
+    table = add_command(commands, "table", "runs.finished_runs:table", summary, formatter_class=_HelpWithOptionalPaths)
     add = table.add_argument
     _add_choice_of_runs(table)
     add("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
@@ -243,7 +253,7 @@ class _HelpWithOptionalPaths(argparse.RawDescriptionHelpFormatter):
 
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `agents.cli.finished_runs.chosen_runs` reads; the parser has `_HelpWithOptionalPaths`."""
+    """Add the options that `finished_runs.chosen_runs` reads; the parser has `_HelpWithOptionalPaths`."""
     paths = "folders of runs, or files written by `alma pack`; may be left out with --recorded"
     given = parser.add_argument("paths", type=Path, nargs="+", default=(), metavar="PATH", help=paths)
     given.required = False  # nargs="*" has a right usage line, but argparse would refuse paths after an option

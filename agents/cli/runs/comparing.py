@@ -14,7 +14,7 @@ from agents.analysis import waiting_comparison
 from agents.analysis.measures import DECLARED, OVER_BUDGET, engineering, explain, marked
 from agents.analysis.prices import Prices
 from agents.cli import json_output
-from agents.cli.finished_runs import picture_folder
+from agents.cli.runs.finished_runs import picture_folder
 from agents.figures import waiting
 from agents.figures.files import require_picture
 from agents.runs import load

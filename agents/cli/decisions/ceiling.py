@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
+from agents.cli.decisions.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED

@@ -10,8 +10,8 @@ from agents.cli import main
 from agents.reproduction.outcome import recorded_runs
 from agents.runs import load
 
-from ..fake_runs import fake_run, write
-from ..grid_of_runs import GRID, NO_REPLAY, TEXT
+from ...fake_runs import fake_run, write
+from ...grid_of_runs import GRID, NO_REPLAY, TEXT
 
 
 def test_alma_plot_writes_separate_files_per_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from agents.analysis.priced_comparison import compare_at_prices
 from agents.cli import main
 from agents.policies.next_training import WITH_GROWTH
 
-from ..rl.synthetic import network_of
+from ...rl.synthetic import network_of
 
 ROOT = Path(__file__).parents[3]
 NETWORK, FIRST = ", a9d4723f53300012", "network 3f724a12d37cdc92"  # the learned schedule, and the first one before it

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from ..fake_runs import fake_run, write
-from .running import run
+from ...fake_runs import fake_run, write
+from ..running import run
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from agents.catalogue import hyperparameters
 from agents.catalogue.methods import METHODS, TEXT_METHODS
 from alma_env.registration import STREAM_IDS
 
-from .running import run
+from ..running import run
 
 
 @pytest.mark.parametrize("columns", ["30", "60", "80", "200"])

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:
-    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``, module:function."""
+    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``, see `parser`."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, **keywords)
     parser.set_defaults(command=function)
     return parser

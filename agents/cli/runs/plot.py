@@ -10,7 +10,7 @@ from rich.console import Console
 from agents import figures
 from agents.analysis.measures import measure_of
 from agents.analysis.seed_groups import streams
-from agents.cli.finished_runs import chosen_runs
+from agents.cli.runs.finished_runs import chosen_runs
 from agents.figures.files import require_formats
 from agents.sweeps.progress import say
 from alma_env.errors import did_you_mean

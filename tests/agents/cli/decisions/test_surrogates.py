@@ -1,4 +1,4 @@
-"""``alma surrogate``, ``alma policy`` and ``alma run --policy``."""
+"""From recorded runs to a surrogate and a policy, and what the commands refuse before they work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from agents.cli import main
 from agents.rl.models import recordings
-from agents.runs import load
 
-from .running import run
+from ..running import run
 
 pytest.importorskip("stable_baselines3")
 
@@ -62,41 +61,6 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
     assert config["agent"]["policy"]["name"] == "learned"
 
 
-def test_a_policy_is_run_on_the_real_streams_after_it_is_learned(capsys, tmp_path):
-    file, out = tmp_path / "waiting.zip", tmp_path / "runs"
-    words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", "width=2", "ticks=5", "epochs=2"]
-    status, shown, _ = run(capsys, *words, "--out", file, "--evaluate", "3", "4", "--runs", out)
-    assert status == 0
-    assert f"alma run Digits-ALMA-v0 --agent sm --out {out} --width 2 --set ticks=5 epochs=2 --seeds 3 4" in shown
-    assert sorted(run.config["seed"] for run in load.find(out)[0]) == [3, 4]
-
-
-def test_a_policy_that_decides_only_when_runs_with_the_replay_and_growth_of_its_problem(capsys, tmp_path):
-    file, out = tmp_path / "waiting.zip", tmp_path / "runs"
-    settings = ["learner=gens", "replay=true", "grow=true", "width=2", "ticks=4", "epochs=1"]
-    words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", *settings, "--out", file]
-    status, shown, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
-    assert status == 0
-    assert f"--policy {file}:replay=true,growth=every" in shown
-    (played,) = load.find(out)[0]
-    assert played.config["agent"]["policy"] | {"digest": ""} == {
-        "name": "learned",
-        "digest": "",
-        "replay": True,
-        "growth": "every",
-    }
-
-
-def test_a_policy_runs_at_the_exact_price_of_its_problem(capsys, tmp_path):
-    file, out = tmp_path / "priced.zip", tmp_path / "runs"
-    settings = ["pass_price=(0,1.23456789)", "width=2", "ticks=4", "epochs=1"]
-    words = ["policy", "train", "Digits-ALMA-Wait-v1", "--steps", "10", "--set", *settings, "--out", file]
-    status, shown, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
-    assert status == 0
-    assert f"--policy {file}:pass_price=0 {file}:pass_price=1.23456789" in shown
-    assert {played.config["agent"]["policy"]["pass_price"] for played in load.find(out)[0]} == {0, 1.23456789}
-
-
 def test_a_run_below_several_of_the_folders_counts_once(capsys, runs, tmp_path, monkeypatch):
     monkeypatch.chdir(runs)
     file = tmp_path / "new" / "folder" / "mine.npz"
@@ -110,8 +74,8 @@ def test_a_run_below_several_of_the_folders_counts_once(capsys, runs, tmp_path, 
 @pytest.mark.parametrize(
     ("command", "work", "suffix"),
     [
-        ("surrogate fit runs", "waiting.recordings.read_runs", "npz"),
-        ("policy train Digits-ALMA-Wait-Surrogate-v0", "waiting.train_policy", "zip"),
+        ("surrogate fit runs", "surrogates.recordings.read_runs", "npz"),
+        ("policy train Digits-ALMA-Wait-Surrogate-v0", "policies.train_policy", "zip"),
         ("policy train-schedule Digits-ALMA-v0", "scheduling.fit_trainings", "npz"),
     ],
 )
@@ -119,7 +83,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(command, work,
     def fail(*_, **__):
         raise AssertionError("the work began")
 
-    monkeypatch.setattr(f"agents.cli.{work}", fail)
+    monkeypatch.setattr(f"agents.cli.decisions.{work}", fail)
     (tmp_path / "plain").write_text("")
     (tmp_path / f"folder.{suffix}").mkdir()
     for out, message in (
@@ -160,22 +124,6 @@ def test_a_keyword_that_is_not_for_set_is_refused(command, setting, message, cap
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("evaluation", [[], ["--evaluate", "0"]])
-@pytest.mark.parametrize(
-    ("env", "similar"),
-    [
-        ("Digits", "Digits-ALMA-Wait-v0 or Digits-ALMA-Wait-v1"),
-        ("Digits-ALMA-v0", "Digits-ALMA-Wait-v0 or Digits-ALMA-Wait-v1"),
-        ("alma_env:Digits-ALMA-Wait-Surrogat-v0", "Digits-ALMA-Wait-Surrogate-v0 or Digits-ALMA-Wait-Surrogate-v1"),
-    ],
-)
-def test_learning_on_an_unknown_environment_suggests_decision_environments(capsys, tmp_path, env, similar, evaluation):
-    status, _, err = run(capsys, "policy", "train", env, "--out", tmp_path / "x.zip", *evaluation)
-    assert status == 2
-    assert err.startswith(f"alma policy: env_id={env!r}: not a decision environment; the ids are MNIST-ALMA-Wait-v0, ")
-    assert err.endswith(f"; did you mean {similar}?\n")
-
-
 def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
     for arguments, message in (
         (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "end in .npz"),
@@ -195,17 +143,3 @@ def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
         assert (status, out) == (2, "")
         assert message in err
         assert err.count("\n") == 1
-
-
-def test_keywords_of_the_training_are_none_of_the_runs_after_it(capsys, tmp_path):
-    words = [
-        "policy",
-        "train",
-        "Digits-ALMA-Wait-Surrogate-v1",
-        "--steps",
-        "40",
-        "--set",
-        "width=4",
-        "episodes_at_once=2",
-    ]
-    assert main([*words, "--out", str(tmp_path / "a.zip"), "--evaluate", "0", "--runs", str(tmp_path / "runs")]) == 0

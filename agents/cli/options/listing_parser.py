@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agents.cli.subcommands import add_command, add_json
+from agents.cli.options.subcommands import add_command, add_json
 
 SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_listings(commands: Any) -> None:
     """Add ``alma envs`` and ``alma agents``."""
-    add_json(add_command(commands, "envs", "listing:envs", "list the environments"))
+    add_json(add_command(commands, "envs", "runs.listing:envs", "list the environments"))
     summary = "list the agents, and explain their hyper-parameters"
-    agents = add_command(commands, "agents", "listing:agents", summary)
+    agents = add_command(commands, "agents", "runs.listing:agents", summary)
     agents.add_argument("agent", nargs="?", help="id of one agent; default: all")
     add_json(agents)
 

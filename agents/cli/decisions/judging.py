@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices, require_schedules
 from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
-from agents.cli.tuning import PRICE, fixed_prices
+from agents.cli.decisions.tuning import PRICE, fixed_prices
 from agents.figures import rivals as picture
 from agents.figures.files import require_picture
 from agents.rl.registration import SHIPPED

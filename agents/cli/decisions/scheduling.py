@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agents.cli.shared_options import prepare_file, price_word
-from agents.cli.tuning import named_runs
+from agents.cli.decisions.tuning import named_runs
+from agents.cli.options.shared_options import prepare_file, price_word
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning.real_runs import RealRuns
 from agents.rl.learning.real_training_env import RealStream

@@ -19,8 +19,8 @@ from agents.catalogue.recipes import recipe_for
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
-from agents.cli.parser import DEFAULT_ENV
-from agents.cli.shared_options import execution, require_settings
+from agents.cli.options.parser import DEFAULT_ENV
+from agents.cli.options.shared_options import execution, require_settings
 from agents.policies.validation import key_values
 from agents.runs import load, run_folder
 from agents.runs import run as runs

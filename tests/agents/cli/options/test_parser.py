@@ -12,7 +12,8 @@ import pytest
 
 from agents import figures
 from agents.analysis import tables, tables_text
-from agents.cli import main, parser, waiting_parser
+from agents.cli import main
+from agents.cli.options import decision_parser, parser
 from agents.reproduction import plans, printed
 from agents.rl.learning import train
 from agents.runs import archive
@@ -67,5 +68,5 @@ def test_repeated_names_equal_the_names_of_the_rooms_that_define_them():
     assert parser.TABLE_KEYS == tables.KEYS
     assert (parser.PLANS, parser.SCALES) == (plans.NAMES, plans.SCALES)
     assert parser.PARTS == printed.PARTS
-    assert waiting_parser.ALGORITHMS == train.ALGORITHMS
+    assert decision_parser.ALGORITHMS == train.ALGORITHMS
     assert parser.PACKED_SUFFIX == archive.SUFFIX

@@ -1,0 +1,1 @@
+"""What the command line accepts; it loads neither PyTorch nor the learners."""

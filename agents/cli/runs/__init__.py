@@ -1,0 +1,1 @@
+"""The subcommands that compute, list, draw, pack and compare runs."""
