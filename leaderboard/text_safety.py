@@ -17,7 +17,8 @@ _IGNORABLE = (
 )
 _HIDDEN = re.compile(f"[{JOINERS}{_IGNORABLE}]")
 _EMOJI_STYLE = "\ufe0f"  # shows the symbol before it as an emoji
-_MORE_EMOJI = "\u203c\u2049\u2139\u2194"  # emoji outside of the category So
+_MORE_EMOJI = "\u203c\u2049\u2139\u2194\u25fd\u25fe\u2934\u2935\u3030"  # emoji outside of the category So
+_KEYS, _KEYCAP = "0123456789#*", "\u20e3"  # an emoji of a key is the key, the style, the keycap
 _NOT_JOINED = "\u0622\u0623\u0624\u0625\u0627\u0629\u062f\u0630\u0631\u0632\u0648\u0698"  # to the next Arabic letter
 _VIRAMA = 9  # combining class of the signs that join Indic consonants, such as U+094D
 _MOST_MARKS = 3  # on a letter; Vietnamese has 2, Hebrew 3
@@ -86,7 +87,7 @@ def _joins_letters(before: str, joiner: str, after: str) -> bool:
 
 def _shapes_emoji(before: str, character: str, after: str) -> bool:
     if character == _EMOJI_STYLE:
-        return _is_emoji(before)
+        return _is_emoji(before) or (before != "" and before in _KEYS and after == _KEYCAP)
     styled = before == _EMOJI_STYLE or unicodedata.category(before or " ") == "Sk"  # Sk: the colours of skin
     return character == _JOIN and (styled or _is_emoji(before)) and _is_emoji(after)
 

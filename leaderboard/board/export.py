@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from agents.analysis.statistics import Interval
-from leaderboard.board.standings import LONGEST_PAGE, Standing, on_board, standings
+from leaderboard.board.standings import Standing, ids_by_cer, parts_of, whole_board
 from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Result, ResultRun, Submission
@@ -28,13 +28,7 @@ def submissions(engine: Engine, env_id: str, rules_version: str = RULES_VERSION)
 
     Damaged submissions are left out; `leaderboard.board.standings` names them.
     """
-    records: list[dict[str, Any]] = []
-    offset, total = 0, 1
-    while offset < total:
-        page = standings(engine, env_id, rules_version, limit=LONGEST_PAGE, offset=offset)
-        records += [_record(line) for line in page.lines]
-        offset, total = offset + LONGEST_PAGE, page.total
-    return records
+    return [_record(line) for line in whole_board(engine, env_id, rules_version)]
 
 
 def _record(line: Standing) -> dict[str, Any]:
@@ -65,8 +59,6 @@ def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> lis
         **{metric: getattr(ResultRun, metric) for metric in METRICS},
     }
     with reading(engine) as session:
-        chosen = select(Result.submission_id).where(*on_board(env_id, rules_version))
-        ids = session.scalars(chosen.order_by(Result.cer_mean, Result.submission_id)).all()
 
         def read(ids: Sequence[int]) -> list[dict[str, Any]]:
             rows = session.execute(
@@ -80,8 +72,8 @@ def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> lis
             found = [dict(zip(columns, row, strict=True)) for row in rows]
             return [_checked(record) for record in found]
 
-        pages = (each_readable(ids[at : at + LONGEST_PAGE], read)[0] for at in range(0, len(ids), LONGEST_PAGE))
-        return [record for page in pages for record in page]
+        parts = parts_of(ids_by_cer(session, env_id, rules_version))
+        return [record for part in parts for record in each_readable(part, read)[0]]
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:

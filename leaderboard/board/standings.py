@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -160,6 +160,29 @@ def standings(engine: Engine, env_id: str, rules_version: str = RULES_VERSION, *
         places = {id: place for place, id in enumerate(session.scalars(page), start=offset + 1)}
         lines, damaged = each_readable(list(places), partial(_read, session, places))
         return StandingsPage(tuple(sorted(lines, key=lambda line: line.place)), total, damaged)
+
+
+def whole_board(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[Standing]:
+    """Return all lines of an environment's standings by CER, in the order that they have at one moment.
+
+    Damaged submissions are left out; `standings` names them.
+    """
+    with reading(engine) as session:
+        ids = ids_by_cer(session, env_id, rules_version)
+        places = {id: place for place, id in enumerate(ids, start=1)}
+        lines = [line for part in parts_of(ids) for line in each_readable(part, partial(_read, session, places))[0]]
+        return sorted(lines, key=lambda line: line.place)
+
+
+def ids_by_cer(session: Session, env_id: str, rules_version: str) -> Sequence[int]:
+    """Return the numbers of the published submissions of a board, the lowest CER first."""
+    chosen = select(Result.submission_id).where(*on_board(env_id, rules_version))
+    return session.scalars(chosen.order_by(Result.cer_mean, Result.submission_id)).all()
+
+
+def parts_of(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the numbers in parts, each for one query."""
+    return (ids[at : at + LONGEST_PAGE] for at in range(0, len(ids), LONGEST_PAGE))
 
 
 def _read(session: Session, places: Mapping[int, int], ids: Sequence[int]) -> list[Standing]:

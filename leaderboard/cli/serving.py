@@ -20,7 +20,7 @@ from leaderboard.cli.common import (
     say,
     start_logging,
 )
-from leaderboard.cli.verifying import add_verify, load_verify
+from leaderboard.cli.verifying import DEFAULT_VERIFY, add_verify, load_verify
 from leaderboard.errors import SubmissionError
 
 BUSY_SECONDS = 5.0  # the longest wait of a request for the database
@@ -76,7 +76,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(
             f"--root-path {options.root_path}: must begin with a slash and end without; write it like /board"
         )
-    if options.workers:
+    if options.workers or options.verify != DEFAULT_VERIFY:
         load_verify(options.verify)  # raises here; otherwise every worker would end with this error
     import uvicorn
     from sqlalchemy import make_url

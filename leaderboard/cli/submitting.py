@@ -34,7 +34,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
 
     status = add_command(commands, "status", _status, "show a submission, or list the latest ones")
     status.add_argument("id", type=id_number, nargs="?", help="id of a submission")
-    status.add_argument("--latest", type=int, default=20, help="length of the list, 1 to 200, default 20")
+    status.add_argument("--latest", type=int, help="length of the list, 1 to 200, default 20")
 
     export = add_command(commands, "export", _export, "write the standings to a file")
     export.add_argument("file", type=Path, help="path that ends with .csv, .json or .parquet")
@@ -98,14 +98,17 @@ def _print_sent(console: Console, sent: Submitted) -> None:
 def _status(options: argparse.Namespace, console: Console) -> int:
     from leaderboard.board.listing import LONGEST_PAGE, list_submissions
 
-    if options.id is None and not 1 <= options.latest <= LONGEST_PAGE:
-        raise ValueError(f"--latest {options.latest}: must be 1 to {LONGEST_PAGE}; use --latest {LONGEST_PAGE}")
+    latest = 20 if options.latest is None else options.latest
+    if options.id is not None and options.latest is not None:
+        raise ValueError(f"--latest {latest} with the submission {options.id}: it is for the list; leave one out")
+    if not 1 <= latest <= LONGEST_PAGE:
+        raise ValueError(f"--latest {latest}: must be 1 to {LONGEST_PAGE}; use --latest {LONGEST_PAGE}")
     rows: list[tuple[str, ...]] = []
     lines: list[str] = []
     if options.url:
         with connected(options) as board:
             if options.id is None:
-                rows = [one.columns() for one in board.recent(limit=options.latest)]
+                rows = [one.columns() for one in board.recent(limit=latest)]
             else:
                 lines = board.status(options.id).lines()
     else:
@@ -113,7 +116,7 @@ def _status(options: argparse.Namespace, console: Console) -> int:
             from leaderboard.board.details import details
 
             if options.id is None:
-                page = list_submissions(engine, limit=options.latest)
+                page = list_submissions(engine, limit=latest)
                 rows = [one.columns() for one in page.lines]
                 lines = [f"submission {id}: damaged in the database, not shown" for id in page.damaged]
             else:

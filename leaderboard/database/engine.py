@@ -65,8 +65,9 @@ def require_existing(url: str) -> None:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise DatabaseError(f"database {url!r}: not a URL; {_EXAMPLES}") from error
+    except (ArgumentError, ValueError) as error:  # ValueError: the port is not a number
+        shown = "…@".join(("", url.rpartition("@")[2])) if "@" in url else url  # without a password
+        raise DatabaseError(f"database {shown!r}: not a URL; {_EXAMPLES}") from error
     shown = parsed.render_as_string(hide_password=True)
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")

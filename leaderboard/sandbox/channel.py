@@ -21,6 +21,7 @@ from alma_env.errors import AlmaError
 
 HEADER_BYTES = 2**20
 BLOBS = 64
+_LONGEST_WAIT = 86_400.0  # seconds; a selector refuses very long times
 _LENGTH = struct.Struct(">Q")
 _DTYPES = ("uint8", "int32", "int64", "float32", "float64")
 
@@ -121,7 +122,7 @@ class Channel:
             raise ChannelError("the other side took too long")
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, event)
-            selector.select(left)
+            selector.select(None if left is None else min(left, _LONGEST_WAIT))
 
 
 def pipe_pair() -> tuple[tuple[int, int], tuple[int, int]]:

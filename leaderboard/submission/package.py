@@ -192,18 +192,25 @@ def require_names(paths: Iterable[str]) -> None:
         raise PackageError(problems)
 
 
+def outside_problem(path: str) -> str | None:
+    """Return a description of what lets a path point outside of the folder that it is relative to, or None."""
+    if "\\" in path or re.match("[A-Za-z]:", path):
+        return f"{shown(path)}: a path has no backslash or drive; write a relative path with slashes"
+    if path.startswith("/"):
+        return f"{shown(path)}: an absolute path is outside the submission; make it relative"
+    if ".." in path.split("/"):
+        return f"{shown(path)}: '..' points outside the submission; remove it"
+    return None
+
+
 def _name_problem(path: str) -> str | None:
     if not isinstance(path, str) or not path:
         return f"{shown(path)}: a name must have at least one character; rename it"
     if len(path) > MAXIMUM_PATH:
         return f"{shown(path)}: {len(path)} characters: a path has at most {MAXIMUM_PATH}; shorten it"
-    if "\\" in path or re.match("[A-Za-z]:", path):
-        return f"{shown(path)}: a path has no backslash or drive; write a relative path with slashes"
-    if path.startswith("/"):
-        return f"{shown(path)}: an absolute path is outside the submission; make it relative"
+    if (problem := outside_problem(path)) is not None:
+        return problem
     components = path.split("/")
-    if ".." in components:
-        return f"{shown(path)}: '..' points outside the submission; remove it"
     if len(components) > MAXIMUM_DEPTH:
         return _too_deep(path)
     for component in components:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import sys
+import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ ENTRY = "make_agent"
 # an f-string with many fields (f"{x}{x}…") grows with the square of its length.
 MAXIMUM_SOURCE_BYTES = 128 * 1024
 MAXIMUM_SOURCES_BYTES = 1024 * 1024
+MAXIMUM_BRACES = 3_000
 # The packages of a verification, in addition to the standard library.
 AVAILABLE = frozenset(
     ("agents", "alma_env", "gymnasium", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch", "torchvision")
@@ -71,7 +74,7 @@ def check(package: Package) -> Report:
     """Check the files of a submission."""
     errors: list[str] = []
     # Python writes __pycache__ wherever an agent is tried.
-    left_out = [name for name in package.left_out if not name.endswith("__pycache__")]
+    left_out = [name for name in package.left_out if "__pycache__" not in name.split("/")]
     notes = [f"{shown(name)}: hidden or compiled; it is left out" for name in left_out[:10]]
     manifest = None
     claims: dict[int, Ledger] = {}
@@ -107,10 +110,14 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
         rule = f"the maximum is {MAXIMUM_SOURCE_BYTES}; move data to other files"
         errors.append(f"{path}: {len(content)} bytes of Python; {rule}")
         return
+    if (braces := content.count(b"{")) > MAXIMUM_BRACES:
+        errors.append(f"{path}: {braces} braces; the maximum is {MAXIMUM_BRACES}; move data to other files")
+        return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about invalid escapes; authors see these themselves
             text = content.decode("utf-8")
+            encoding = _declared_encoding(content)
             tree = ast.parse(text, path)
     except UnicodeDecodeError as error:
         errors.append(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8")
@@ -122,6 +129,8 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         errors.append(f"{path}: cannot be parsed ({shown(str(error))}); simplify it")
         return
+    if encoding != "utf-8":  # Python would read another text than this check and a reviewer
+        errors.append(f"{path}: its first lines declare the encoding {shown(encoding)}; remove this declaration")
     hidden = refused_character(text, allowed="\n\r\t\f") or hidden_character(text)
     if hidden is not None:
         errors.append(f"{path}: contains {hidden}, which can disguise code; write it as an escape, \\uXXXX")
@@ -130,6 +139,14 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
     own = {path.split("/")[0].removesuffix(".py") for path in package.files if path.endswith(".py")}
     for name in sorted(_imported(tree) - AVAILABLE - sys.stdlib_module_names - own):
         notes.append(f"{path}: imports {shown(name)}, which a verification does not have; add it to the submission")
+
+
+def _declared_encoding(content: bytes) -> str:
+    """Return the encoding in which Python reads a file, or what it says about a declaration that it cannot read."""
+    try:
+        return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+    except SyntaxError as error:
+        return error.msg
 
 
 def _unclear_texts(manifest: Manifest) -> Iterator[str]:

@@ -11,7 +11,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from leaderboard.errors import PackageError
@@ -24,6 +24,7 @@ from leaderboard.submission.package import (
     Sizes,
     from_folder,
     is_left_out,
+    outside_problem,
     require_names,
 )
 from leaderboard.text_safety import shown
@@ -68,7 +69,7 @@ def from_zip(archive: bytes) -> Package:
     spans = _spans(archive, entries, table)
     sizes = Sizes()
     files = {name: _decompress(archive, entry, spans[entry.header_offset], sizes) for name, entry in kept.items()}
-    return Package(_without_folder_around(files), tuple(left_out))
+    return Package(files, tuple(left_out))
 
 
 def _check_end(archive: bytes) -> int:
@@ -98,7 +99,8 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
     if len(entries) > MAXIMUM_ENTRIES:
         raise PackageError(f"archive: {len(entries)} entries; at most {MAXIMUM_ENTRIES} are allowed; {_REPACK}")
     names: set[str] = set()
-    kept: dict[str, zipfile.ZipInfo] = {}
+    files: dict[str, zipfile.ZipInfo] = {}
+    folders = []
     left_out = []
     for entry in entries:
         name = entry.orig_filename
@@ -108,17 +110,21 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
             raise PackageError(f"{shown(name)}: two entries have this name; {_REPACK}")
         names.add(name)
         path = name.removesuffix("/")
-        hidden = any(map(is_left_out, path.split("/")))
-        if hidden:
+        if (problem := outside_problem(path)) is not None:
+            raise PackageError(problem)
+        if any(map(is_left_out, path.split("/"))):
             left_out.append(path)
-        if hidden or folder:
-            require_names([path])
+        elif folder:
+            folders.append(path)
         else:
-            kept[name] = entry
+            files[name] = entry
+    around = _folder_around(files)
+    kept = {name.removeprefix(around): entry for name, entry in files.items()}
     require_names(kept)
-    for name in kept:
-        if f"{name}/" in names:
-            raise PackageError(f"{shown(f'{name}/')}: a file and a folder; rename one of them")
+    for path in (path.removeprefix(around) for path in folders if f"{path}/" != around):
+        require_names([path])
+        if path in kept:
+            raise PackageError(f"{shown(f'{path}/')}: a file and a folder; rename one of them")
     return kept, left_out
 
 
@@ -209,8 +215,7 @@ def _decompress(archive: bytes, entry: zipfile.ZipInfo, span: tuple[int, int], s
     return content
 
 
-def _without_folder_around(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _folder_around(files: Collection[str]) -> str:
+    """Return the folder around a submission, with its slash, whose name may be any; empty if there is none."""
     top, *others = {path.split("/")[0] for path in files} or {""}
-    if not others and f"{top}/submission.toml" in files:
-        return {path.removeprefix(f"{top}/"): content for path, content in files.items()}
-    return dict(files)
+    return f"{top}/" if not others and f"{top}/submission.toml" in files else ""

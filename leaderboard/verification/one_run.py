@@ -20,11 +20,12 @@ from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
 from leaderboard.sandbox.view import CACHE
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.judge import EvaluatorError, Judge
-from leaderboard.verification.reported import RunFailedError
+from leaderboard.verification.reported import RunFailedError, printable
 
 PROGRAM_BYTES = 256 * 2**20  # of a program, which the judge holds in memory while it is scored
 DESCRIPTORS = (str(FIRST_DESCRIPTOR), str(FIRST_DESCRIPTOR + 1))  # of the connection to the judge, inside
 OUTPUT_BYTES = 256 * 1024  # kept of a submission's output, half from the beginning and half from the end
+SHOWN_CHARACTERS = 1_000  # of the end of the output, if the process ended in an unusual way
 
 
 @dataclass(frozen=True)
@@ -113,16 +114,18 @@ def run_sandboxed(
         _, answers, evaluator_output = start("evaluator", [], replace(limits, processes=64), {}, most)
         deadline = time.monotonic() + limits.wall_seconds
         judge = Judge(env, seed, requests, answers, deadline, contestant.cpu_seconds, on_row)
-        failure = None
+        failure = status = None
         try:
             judge.run()
         except RunFailedError as error:
-            failure = _with_exit_status(str(error), contestant)
+            failure, status = str(error), _unusual_status(contestant)
         except EvaluatorError as error:
             raise EvaluatorError(f"{error}\n{evaluator_output.text()}") from error
         peak = None if contestant.group is None else contestant.group.memory_peak()
         counts_all_cpu = contestant.counts_all_cpu
         contestant.kill()
+    if failure is not None and status is not None:
+        failure = f"{failure}; {_unusual_end(status, output.text())}"
     return SandboxedRun(
         judge.ledger,
         tuple(judge.evidence),
@@ -142,16 +145,21 @@ def _native_engine() -> dict[str, Path]:
     return {} if folder is None else {f"{CACHE}/native/{folder.name}": folder}
 
 
-def _with_exit_status(failure: str, sandbox: Sandbox) -> str:
-    """Return the failure, with the exit status if the process ended with an unusual one."""
+def _unusual_status(sandbox: Sandbox) -> int | None:
+    """Return the exit status of a process that ended neither by itself nor with an exception of Python, or None."""
     try:
         status = sandbox.process.wait(0.5)
     except Exception:  # the process is still running
-        return failure
-    if status in (0, 1, 3):
-        return failure
-    cause = "out of memory or CPU time" if status in (-9, 137, -24, 152) else "see its output"
-    return f"{failure}; the process ended with status {status} ({cause})"
+        return None
+    return None if status in (0, 1, 3) else status
+
+
+def _unusual_end(status: int, output: str) -> str:
+    if status in (-9, 137, -24, 152):
+        return f"the process ended with status {status} (out of memory or CPU time)"
+    end = printable(output[-SHOWN_CHARACTERS:]).strip()
+    shown = f"; the end of its output:\n{end}" if end else ", without output"
+    return f"the process ended with status {status}{shown}"
 
 
 class _Output:

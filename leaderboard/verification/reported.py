@@ -18,8 +18,12 @@ class RunFailedError(AlmaError):
 
 def flops(found: Any, total: Any) -> dict[str, int]:
     """Return the FLOPs by phase; phases with equal printable names are added up."""
-    if not isinstance(found, dict) or len(found) > PHASES:
-        raise RunFailedError(f"flops: must be a table of at most {PHASES} phases")
+    if not isinstance(found, dict):
+        raise RunFailedError(f"flops={str(found)[:50]}: must be a table by phase")
+    if len(found) > PHASES:
+        raise RunFailedError(
+            f"flops: {len(found)} phases in one tick; at most {PHASES} are allowed; use fewer names with meter.phase"
+        )
     by_phase: Counter[str] = Counter()
     for phase, count in found.items():
         by_phase[printable(phase)[:50]] += whole(count, "flops")

@@ -87,7 +87,7 @@ def verify(
         "python": platform.python_version(),
         "machine": platform.machine(),
         "isolation": ", ".join(sorted(levels)),
-        "used": "; ".join(used)[:500],
+        "used": "; ".join(used),
     }
     return Verification(tuple(runs), tuple(findings), environment)
 

@@ -27,6 +27,7 @@ SETTINGS = Settings(
     registration="open",
     requests=UNLIMITED,
     changes=UNLIMITED,
+    archives=UNLIMITED,
     log_ins=UNLIMITED,
     sign_ins=UNLIMITED,
     registrations=UNLIMITED,

@@ -94,6 +94,9 @@ def library() -> ctypes.CDLL | None:
 def library_folder() -> Path | None:
     """Return the folder of the functions, built if it is missing; None, with a warning, if that is impossible."""
     functions = library()
+    if functions is not None and not _is_intact(Path(functions._name).parent):
+        library.cache_clear()  # the folder was removed, such as a temporary one with the work for which it was made
+        functions = library()
     return None if functions is None else Path(functions._name).parent
 
 

@@ -64,6 +64,7 @@ async def send(request: Request, response: Response, caller: Sender) -> Submitte
 def receive(request: Request, archive: bytes, caller: Identity) -> Submitted:
     """Submit an archive under the limits of the board's operator."""
     settings: Settings = request.app.state.settings
+    spend(request, "archives", caller.account_id)
     return submit(
         request.app.state.engine,
         from_zip(archive),

@@ -18,7 +18,7 @@ from fastapi import HTTPException, Request
 
 from leaderboard.web.guard.settings import Rate, Settings
 
-Kind = Literal["requests", "changes", "log_ins", "sign_ins", "registrations", "exports", "downloads"]
+Kind = Literal["requests", "changes", "archives", "log_ins", "sign_ins", "registrations", "exports", "downloads"]
 _MOST_BUCKETS = 20_000
 
 

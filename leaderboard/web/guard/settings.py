@@ -60,6 +60,7 @@ class Settings:
         upload_wait_seconds: maximum time that an upload waits for others.
         requests: all requests of a client address.
         changes: requests of an account that change something.
+        archives: archives that an account sends; also a refused one is read and checked.
         log_ins: attempts of a client address with invalid tokens.
         sign_ins: beginnings of a sign-in with another provider, of a client address.
         providers: other providers with which people sign in. They need the public address.
@@ -88,6 +89,7 @@ class Settings:
     upload_wait_seconds: float = 25.0
     requests: Rate = field(default=Rate(3_000, 600))
     changes: Rate = field(default=Rate(120, 60))
+    archives: Rate = field(default=Rate(10, 20))
     log_ins: Rate = field(default=Rate(30, 30))
     sign_ins: Rate = field(default=Rate(60, 60))
     providers: tuple[Provider, ...] = ()

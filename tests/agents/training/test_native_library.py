@@ -118,6 +118,23 @@ def test_a_damaged_file_in_the_cache_is_built_again(
     assert len(builds) == 2
 
 
+def test_functions_whose_folder_was_removed_are_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = library.library_folder()
+    assert built is not None
+    monkeypatch.setattr(library.platformdirs, "user_cache_path", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(library, "_build", lambda _, folder: shutil.copytree(built, folder, dirs_exist_ok=True))
+    library.library.cache_clear()
+    try:
+        folder = library.library_folder()
+        assert folder is not None
+        assert folder.is_relative_to(tmp_path)
+        shutil.rmtree(folder)
+        assert library.library_folder() == folder
+        assert (folder / "native.so").is_file()
+    finally:
+        library.library.cache_clear()
+
+
 def cache_is_a_file(folder: Path) -> None:
     folder.write_text("")
 

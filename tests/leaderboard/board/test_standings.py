@@ -12,6 +12,7 @@ from sqlalchemy import update
 from agents.analysis.statistics import Interval
 from leaderboard.accounts.accounts import make_account
 from leaderboard.board import export, queue
+from leaderboard.board import standings as board_standings
 from leaderboard.board.details import details, ledgers
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.results import decide
@@ -191,6 +192,24 @@ def test_the_three_formats_have_equal_values(filled, tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["cer_mean"]) for row in rows] == [record["cer_mean"] for record in records]
     assert [row["waiting_time"] for row in rows] == ["", "5", "", "5"]
+
+
+def test_a_result_published_during_an_export_does_not_move_the_others(filled, monkeypatch):
+    engine, ids = filled
+
+    def publish_between(parts, name):
+        for number, part in enumerate(parts):
+            yield part
+            if number == 0:
+                publish(engine, name=name, seeds=(4, 5, 6))
+
+    monkeypatch.setattr(board_standings, "LONGEST_PAGE", 2)
+    whole = board_standings.parts_of
+    monkeypatch.setattr(board_standings, "parts_of", lambda ids: publish_between(whole(ids), "new"))
+    records = export.submissions(engine, ENV)
+    assert [(record["place"], record["name"]) for record in records] == list(enumerate("cadb", start=1))
+    monkeypatch.setattr(export, "parts_of", lambda ids: publish_between(whole(ids), "newer"))
+    assert {record["submission_id"] for record in export.runs(engine, ENV)} >= set(ids.values())
 
 
 def test_exported_runs_are_exact_for_any_size(engine, tmp_path):

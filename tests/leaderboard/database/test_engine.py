@@ -19,6 +19,8 @@ from leaderboard.errors import DatabaseError
     ("url", "message"),
     [
         ("board.db", "not a URL; write sqlite:///board.db"),
+        ("root:secret@host", "database '…@host': not a URL"),
+        ("postgresql://root:secret@host:port/db", "database '…@host:port/db': not a URL"),
         ("mysql://root:secret@host/db", "must be SQLite or PostgreSQL"),
         ("sqlite://", "must be a file"),
         ("sqlite:///:memory:", "must be a file"),

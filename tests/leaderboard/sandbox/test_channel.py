@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import threading
 import time
 
 import numpy as np
@@ -20,6 +22,17 @@ def test_an_endless_sender_does_not_keep_the_judge_beyond_the_deadline():
     assert channel.receive(deadline=time.monotonic() + 60).kind == "megabatch"
     with pytest.raises(ChannelError, match="took too long"):
         channel.receive(deadline=time.monotonic() - 1)
+    for descriptor in (reading, here, there, writing):
+        os.close(descriptor)
+
+
+def test_a_receiver_without_a_deadline_waits_for_the_sender():
+    (reading, here), (there, writing) = pipe_pair()
+    header = json.dumps(["megabatch", {}, []]).encode()
+    sender = threading.Timer(0.2, os.write, (writing, len(header).to_bytes(8, "big") + header))
+    sender.start()
+    assert Channel(reading, here).receive(deadline=math.inf).kind == "megabatch"
+    sender.join()
     for descriptor in (reading, here, there, writing):
         os.close(descriptor)
 

@@ -140,6 +140,26 @@ def test_source_that_is_not_utf8_is_refused():
     assert "not UTF-8" in check(with_files(**{"agent.py": b"# \xff"})).errors[0]
 
 
+@pytest.mark.parametrize(
+    ("source", "encoding"),
+    [
+        (b"# coding: unicode_escape\n# a comment \\u000aHIDDEN = 1\n", "unicode_escape"),
+        (b"#!/usr/bin/python\n# -*- coding: utf-7 -*-\n# a comment +AAo-import os\n", "utf-7"),
+        (b"# coding: latin-1\n", "iso-8859-1"),
+        (b"# coding: nonsense\n", "unknown encoding: nonsense"),
+    ],
+)
+def test_source_that_python_reads_in_another_encoding_is_refused(source, encoding):
+    source += b"def make_agent(env): ...\n"
+    (problem,) = check(with_files(**{"agent.py": source})).errors
+    assert problem == f"agent.py: its first lines declare the encoding {encoding!r}; remove this declaration"
+
+
+def test_source_may_declare_utf8():
+    source = "# coding: utf-8\n# B\u00fccher\ndef make_agent(env): ...\n".encode()
+    assert check(with_files(**{"agent.py": source})).ok
+
+
 def test_nothing_of_a_submission_is_executed(tmp_path):
     trap = f"open({str(tmp_path / 'trap')!r}, 'w')\n"
     before, paths = set(sys.modules), list(sys.path)
@@ -182,6 +202,8 @@ def test_sources_that_take_minutes_to_parse_are_refused():
     assert any("bytes of Python; the maximum is" in error for error in report.errors)
     report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields * 2}))
     assert any("bytes of Python; the maximum is" in error for error in report.errors)
+    report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields}))
+    assert "agent.py: 40000 braces; the maximum is 3000; move data to other files" in report.errors
 
 
 def named(name: str, author: str = "Ada") -> Package:
@@ -256,7 +278,8 @@ def test_a_text_with_an_invisible_character_is_refused(character):
 
 def test_emoji_are_accepted_in_texts_and_in_sources():
     woman, heart = "\U0001f469", "\u2764\ufe0f"
-    emoji = f"{heart} \u2139\ufe0f {woman}\U0001f3fd\u200d\U0001f680 {woman}\u200d{heart}\u200d{woman}"
+    symbols = "\u2139\ufe0f 1\ufe0f\u20e3 #\ufe0f\u20e3 \u2935\ufe0f \u25fe\ufe0f"
+    emoji = f"{heart} {symbols} {woman}\U0001f3fd\u200d\U0001f680 {woman}\u200d{heart}\u200d{woman}"
     text = manifest_text().replace("'d'", f"'{emoji}'")
     source = f"X = '{emoji}'\ndef make_agent(env): ...\n"
     assert check(with_files(**{"agent.py": source, "submission.toml": text})).errors == ()

@@ -88,6 +88,18 @@ def test_hidden_and_compiled_files_are_left_out_and_listed(tmp_path):
     assert sorted(of_a_mac.left_out) == [".DS_Store", "__MACOSX/._agent.py"]
 
 
+@pytest.mark.parametrize("around", ["my_agent/", "my agent (1)/", "n\u00e4ive/", "-x/"])
+def test_the_folder_around_a_submission_may_have_any_name(around):
+    deep = "/".join("abcdefgh")
+    files = {**FILES, "submission.toml": b"", deep: b"1"}
+    entries = [(around, b""), *((f"{around}{path}", content) for path, content in files.items())]
+    package = from_zip(zipped(*entries, (f"{around}.ipynb_checkpoints/my notes.ipynb", b""), (f"{around}a.pyc", b"")))
+    assert package == Package(files)
+    assert set(package.left_out) == {f"{around}.ipynb_checkpoints/my notes.ipynb", f"{around}a.pyc"}
+    refused(zipped(*entries, (f"{around}{deep}/i", b"")), "more than 8 levels deep")
+    refused(zipped(*entries, (f"{around}my notes.txt", b"")), "not a portable name")
+
+
 def test_read_accepts_only_a_folder_or_a_zip(tmp_path):
     Package(FILES).write(tmp_path / "folder")
     (tmp_path / "a.zip").write_bytes(zipped(*FILES.items()))

@@ -255,6 +255,10 @@ def test_requests_beyond_a_rate_limit_get_retry_after(engine, ada):
         # A valid token works although others at the same address guess tokens.
         assert client.post("/change", headers=ada.headers).status_code == 200
         assert enter(client, ada.token).status_code == 200
+    with closing(at_one_moment(client_of(engine, archives=Rate(1, 2)))) as client:
+        headers = {**ada.headers, "Content-Type": "application/zip"}
+        sent = [client.post("/api/v1/submissions", content=b"no zip", headers=headers) for _ in range(3)]
+        assert [response.status_code for response in sent] == [422, 422, 429]
     with closing(with_forms(at_one_moment(client_of(engine, changes=Rate(1, 2))))) as client:
         enter(client, ada.token)
         form = client.get("/form").text

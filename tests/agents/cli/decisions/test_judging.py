@@ -14,7 +14,7 @@ from agents.policies.next_training import WITH_GROWTH
 
 from ...rl.synthetic import network_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NETWORK, FIRST = ", a9d4723f53300012", "network 3f724a12d37cdc92"  # the learned schedule, and the first one before it
 FOURTH = ", 1accd880eccc7232"  # not in the package
 
