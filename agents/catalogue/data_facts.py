@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 import alma_env
-from agents.catalogue.recipes import Recipe, recipe_for
+from agents.catalogue.recipes import EMNIST_NAMES, Recipe, recipe_for
 from agents.policies.validation import check_types
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
@@ -96,6 +96,8 @@ class DataFacts:
         if self.is_text:  # the length of a sequence stands for the size of the text
             length = self.protocol.get("sequence_length", 0)
             name = next((text for text in ("Text", "52 novels") if length <= SIZES[text].tokens), "custom text")
+        if name in EMNIST_NAMES:
+            name = "EMNIST"
         if name not in SIZES:
             raise ValueError(f"data={name!r}: only the sizes of {', '.join(SIZES)} are known without loading the data")
         sizes = SIZES[name]

@@ -7,7 +7,7 @@ step. Firefly chooses the widths of its layers while it grows; here all layers h
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from agents.catalogue.agent_config import AgentConfig
@@ -153,8 +153,17 @@ def size_ratio(agent: AgentConfig, growth_steps: int) -> float:
     A growing ensemble trains only new members, which have a constant size.
     """
     if agent.method == "ff":
-        return float(1 + agent.record["growth_rate"] * growth_steps)
+        return _firefly_width(agent, growth_steps) ** 2
     return _experts(agent, growth_steps) / _experts(agent, 0)
+
+
+def _firefly_width(agent: AgentConfig, growth_steps: int) -> float:
+    """Return how many times the initial width the layers of Firefly have after a number of growth steps.
+
+    With the budget ``parameters``, their number grows by the growth rate, and it is nearly quadratic in the width.
+    """
+    grown = float(1 + agent.record["growth_rate"] * growth_steps)
+    return grown if agent.record["budget"] == "neurons" else math.sqrt(grown)
 
 
 def networks(agent: AgentConfig, growth_steps: int) -> int:
@@ -215,8 +224,7 @@ def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     if agent.backbone == "switch":
         return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
     if agent.method == "ff":
-        # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
-        width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
+        width *= _firefly_width(agent, growth_steps)
     one = 16_848 * width**2 + (27_648 + sizes.classes) * width
     return one + (experts - 1) * 7_632 * width**2 + gates * 64 * width
 
@@ -229,10 +237,14 @@ def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> floa
         expert = width**2 + (sizes.features + 2) * width
         return experts * expert + (width + 1) * sizes.classes + gates * (sizes.features + width + 2)
     if agent.backbone == "switch":
-        return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
+        size = replace(SIZES[agent.record["size"]], context=sizes.tokens)
+        return parameter_count(sizes.vocabulary, size, experts)
     if agent.method == "ff":
-        rate: float = agent.record["growth_rate"]
-        return (135 * width**2 + (59 + sizes.classes) * width + sizes.classes) * (1 + rate * growth_steps)
+        first: float = 135 * width**2 + (59 + sizes.classes) * width + sizes.classes
+        if agent.record["budget"] == "parameters":
+            return first * size_ratio(agent, growth_steps)
+        width *= _firefly_width(agent, growth_steps)
+        return 135 * width**2 + (59 + sizes.classes) * width + sizes.classes
     return (
         135 * width**2
         + (75 + sizes.classes) * width
@@ -246,16 +258,17 @@ def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, exa
     """Return the FLOPs of the growth steps before a stage.
 
     gMoE evaluates the validation part once for each of them, unless it splits at random. Firefly passes the training
-    examples twice through the over-grown network, forward and backward.
+    examples through the over-grown network, forward and backward: once to tune it, and once for each point of the
+    score.
     """
     if not stage.steps or agent.method not in ("gmoe", "ff") or agent.record.get("split_by") == "random":
         return 0.0
+    before = range(stage.growth_steps - stage.steps, stage.growth_steps)
     if agent.method == "gmoe":
-        before = range(stage.growth_steps - stage.steps, stage.growth_steps)
         return 2 * valid * sum(_macs(agent, facts, steps) for steps in before)
-    width = _width(agent) * math.sqrt(1 + agent.record["growth_rate"] * (stage.growth_steps - 1))
-    wide: float = width + agent.record["candidates"]
-    return 2 * 6 * examples * (9 * wide**2 * 1_872 + 27 * wide * 1_024 + 10 * wide)
+    passes = 1 + max(agent.record["score_points"], 1)
+    wide = [_width(agent) * _firefly_width(agent, steps) + agent.record["candidates"] for steps in before]
+    return float(6 * passes * examples * sum(9 * one**2 * 1_872 + 27 * one * 1_024 + 10 * one for one in wide))
 
 
 def _width(agent: AgentConfig) -> float:

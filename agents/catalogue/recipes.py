@@ -68,9 +68,9 @@ RECIPES: dict[str, Recipe] = {
 DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
 
 
-_EMNIST = {f"EMNIST-{split}" for split in EMNIST_SPLITS}
+EMNIST_NAMES = {f"EMNIST-{split}" for split in EMNIST_SPLITS}
 
 
 def recipe_for(data_name: str) -> Recipe:
     """Return the recipe of a data set; all splits of EMNIST (``EMNIST-byclass`` etc.) share one."""
-    return RECIPES.get("EMNIST" if data_name in _EMNIST else data_name, DEFAULT_RECIPE)
+    return RECIPES.get("EMNIST" if data_name in EMNIST_NAMES else data_name, DEFAULT_RECIPE)

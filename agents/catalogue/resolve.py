@@ -34,7 +34,7 @@ _TYPES = {
 _EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto", "device": "auto"}
 
 
-def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **keywords: Any) -> AgentConfig:
+def resolve_agent(id: str, facts: DataFacts, /, *, policy: Policy | None = None, **keywords: Any) -> AgentConfig:
     """Return the configuration of one of the paper's agents.
 
     The arguments and errors are those of `agents.make`, with the facts about the data instead of the environment.
@@ -116,6 +116,11 @@ def _hyperparameters(
             raise ValueError(
                 f"{name}={checked[name]}: only a run with {needs[name]} reads it; leave {name} out, or change the run"
             )
+    if own.get("gating") == "soft" and own["straight_through"] != method.keywords["straight_through"]:
+        raise ValueError(
+            f"straight_through={own['straight_through']!r}: only a run with gating='hard' reads it; leave it out, or "
+            "change the run"
+        )
     return own, stage
 
 
@@ -151,7 +156,7 @@ def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedul
         raise ValueError(
             f"growth={policy.growth!r}: agent {id!r} cannot grow; leave growth out, or use one that grows: {growing}"
         )
-    require_ticks(policy.growth, facts.ticks)
+    require_ticks(policy.growth, facts.ticks, policy.last_tick(facts.ticks))
     if isinstance(policy, Geometric) and policy.first > facts.ticks:
         raise ValueError(
             f"first={policy.first}: the stream has only {facts.ticks} mega-batches; use at most first={facts.ticks}"

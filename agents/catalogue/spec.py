@@ -71,6 +71,10 @@ class RunSpec:
         object.__setattr__(self, "settings", {name: _to_python(value) for name, value in self.settings.items()})
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more; use seed=0")
+        for name in ("width", "wait", "policy", "replay", "seed", "engine", "device"):
+            if name in self.settings:
+                given = f"{name}={self.settings[name]!r}"
+                raise ValueError(f"settings have {given}: {name} is a field of its own; use RunSpec(…, {given})")
         if self.policy is None:
             return
         for name, given in (("wait", self.wait is not None), ("replay", self.replay)):

@@ -139,7 +139,7 @@ class MixtureLayer(nn.Module):
         logits: Tensor = self.gates(self.summary(z))
         if not self.routing.tree:
             return logits.softmax(1)
-        return logits.view(z.shape[0], -1, 2).softmax(2)[..., 1]
+        return logits.view(z.shape[0], len(self.splits), 2).softmax(2)[..., 1]
 
     def _shares(self, probabilities: Tensor) -> Tensor:
         if not self.routing.tree:
@@ -153,7 +153,7 @@ class MixtureLayer(nn.Module):
         """Run all experts on all examples and return their weighted sum."""
         outputs = _outputs(self.experts, z)
         like = outputs[0]
-        columns = probabilities.to(like.dtype).view(z.shape[0], -1, *(1,) * (like.dim() - 1)).unbind(1)
+        columns = probabilities.to(like.dtype).view(*probabilities.shape, *(1,) * (like.dim() - 1)).unbind(1)
         if not self.routing.tree:
             return torch.stack([weight * output for weight, output in zip(columns, outputs, strict=True)]).sum(0)
         # The last split created two adjacent leaves. Combining them gives the tree before that split.

@@ -47,15 +47,14 @@ def growth(schedule: str) -> Growth:
     )
 
 
-def require_ticks(schedule: str, ticks: int) -> None:
-    """Raise ValueError if a schedule lists a tick after the last one."""
+def require_ticks(schedule: str, ticks: int, last: int | None = None) -> None:
+    """Raise ValueError if a schedule lists a tick after the last one, or after the last tick of training."""
     name, _, numbers = schedule.partition(":")
-    late = [number for number in numbers.split(",") if int(number) > ticks] if name == "at" else []
+    last = ticks if last is None else last
+    late = [number for number in numbers.split(",") if int(number) > last] if name == "at" else []
     if late:
-        raise ValueError(
-            f"growth={schedule!r}: tick {late[0]} is after the end of the stream of {ticks} mega-batches; "
-            f"use ticks from 1 to {ticks}"
-        )
+        end = f"the end of the stream of {ticks} mega-batches" if last == ticks else f"the last training at tick {last}"
+        raise ValueError(f"growth={schedule!r}: tick {late[0]} is after {end}; use ticks from 1 to {last}")
 
 
 def _at(ticks: list[int]) -> Growth:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import sys
 import types
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,9 +18,9 @@ from alma_env import lazy_names
 
 NO_DESCRIPTION = (
     "a lambda, a nested function and an object without a stable description, such as one with an array or a network, "
-    "cannot be distinguished from other policies, so the run folder could be continued with the wrong policy; make the "
-    "policy a frozen dataclass with __call__ or a function at the top level of a module, give it as_plain_data with "
-    "everything that it depends on, or run without a folder"
+    "or with a field that its text leaves out, cannot be distinguished from other policies, so the run folder could be "
+    "continued with the wrong policy; make the policy a frozen dataclass with __call__ or a function at the top level "
+    "of a module, give it as_plain_data with everything that it depends on, or run without a folder"
 )
 
 
@@ -72,18 +73,22 @@ def describe(policy: Policy) -> str | None:
         text = repr(policy)
         has_text = type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text)
         own_text = not hasattr(type(policy).__repr__, "__wrapped__")  # not the one that `dataclass` makes
-        if has_text and (own_text or not _is_abridged(policy)):
+        stateful = hasattr(policy, "state_dict")  # a checkpoint has what the text of such a policy leaves out
+        if has_text and (own_text or not _is_abridged(policy, hides_fields=stateful)):
             return f"{type(policy).__module__}.{text}"
     return None
 
 
-def _is_abridged(value: object) -> bool:
-    """Return whether the text of a value leaves numbers out, as that of a long array or of a network does."""
+def _is_abridged(value: object, *, hides_fields: bool = False) -> bool:
+    """Return whether the text of a value leaves something out, as that of a long array, a network or a hidden field."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value) if field.repr]
+        fields = dataclasses.fields(value)
+        if not hides_fields and any(field.compare and not field.repr for field in fields):
+            return True
+        value = [getattr(value, field.name) for field in fields if field.repr]
     elif isinstance(value, Mapping):
         value = list(value.values())
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | deque):
         return any(map(_is_abridged, value))
     return isinstance(value, np.ndarray | Tensor | nn.Module)
 

@@ -76,11 +76,12 @@ class Schedule:
 
     def __call__(self, now: Progress, /) -> Decision:
         """Decide to train if training is due or this is the last tick."""
-        last = self._last_tick(now)
+        last = self.last_tick(now.ticks)
         return self._decision(now, train=now.tick == last or (now.tick < last and self.due(now)))
 
-    def _last_tick(self, now: Progress) -> int:
-        return max(_last_within(self.stop, now.ticks), 1)
+    def last_tick(self, ticks: int) -> int:
+        """Return the last tick of a stream at which this schedule trains."""
+        return max(_last_within(self.stop, ticks), 1)
 
     def _decision(self, now: Progress, *, train: bool) -> Decision:
         if not train:
@@ -219,7 +220,7 @@ class BudgetPaced(Schedule):
 
     def __call__(self, now: Progress, /) -> Decision:
         """Decide to train if training is due; the budget also holds at the last tick."""
-        return self._decision(now, train=now.tick <= self._last_tick(now) and self.due(now))
+        return self._decision(now, train=now.tick <= self.last_tick(now.ticks) and self.due(now))
 
 
 @dataclass(frozen=True)

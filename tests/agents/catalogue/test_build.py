@@ -160,6 +160,7 @@ def test_mem_of_firefly_reaches_the_target_of_every_growth_step() -> None:
     [
         ("sm", "doubling:growth=every", {}, "growth='every': agent 'sm' cannot grow"),
         ("gens", "doubling:growth=at:500", {}, "growth='at:500'.*tick 500"),
+        ("gens", "doubling:stop=0.5,growth=at:5", {}, "tick 5 is after the last training at tick 3; use ticks from 1"),
         ("sm", "doubling", {"from_scratch": True}, "from_scratch=True without replay.*replay=True"),
     ],
 )
@@ -288,6 +289,12 @@ def test_values_that_no_training_can_use_are_refused(keywords, error, message):
 def test_a_setting_without_effect_is_refused(keywords, message):
     with pytest.raises(ValueError, match=message):
         agents.make("sm", digits(), **keywords)
+
+
+def test_a_gradient_of_hard_gates_is_refused_with_soft_ones():
+    with pytest.raises(ValueError, match="straight_through='sparse': only a run with gating='hard' reads it"):
+        agents.make("gmoe", digits(), straight_through="sparse")
+    assert agents.make("gmoe", digits(), straight_through="sparse", gating="hard").stages == 0
 
 
 def test_a_setting_has_an_effect_beside_what_it_needs():

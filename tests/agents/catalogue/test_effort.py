@@ -12,6 +12,7 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.effort import effort_of, networks, planned_stages, size_ratio, training_examples
 from agents.catalogue.spec import RunSpec, resolve
+from agents.networks.firefly_network import firefly_parameter_count
 
 SPEC = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings={"epochs": 2, "ticks": 4})
 
@@ -95,6 +96,41 @@ def test_the_parameters_and_training_of_a_grown_mixture_are_known(settings):
     ledger = agents.run(env, spec.make_agent(env), 0)
     assert effort.parameters == ledger[-1].parameters
     assert effort.training_flops == pytest.approx(ledger.score().paper_flops, rel=0.01)
+
+
+FIREFLY = RunSpec("CIFAR10-ALMA-v0", "ff", 4, wait=10, settings={"growth": "every"})
+
+
+def effort_with(spec: RunSpec, **settings):
+    facts = spec.known_facts()
+    return effort_of(resolve(dataclasses.replace(spec, settings={**spec.settings, **settings}), facts), facts)
+
+
+@pytest.mark.parametrize("budget", ["neurons", "parameters"])
+def test_firefly_grows_by_neurons_or_by_parameters(budget):
+    effort = effort_with(FIREFLY, budget=budget)
+    sizes = {
+        "neurons": firefly_parameter_count([13] * 16, 10),
+        "parameters": 3.25 * firefly_parameter_count([4] * 16, 10),
+    }
+    assert effort.parameters == pytest.approx(sizes[budget])
+    assert effort.training_flops > effort_with(FIREFLY, growth="never").training_flops
+
+
+def test_each_growth_step_of_firefly_and_each_point_of_its_score_is_counted():
+    spec = dataclasses.replace(FIREFLY, wait=50)
+    one, two = (effort_with(spec, growth=growth).growth_flops for growth in ("at:60", "at:60,70"))
+    assert two > 2 * one > 0
+    assert effort_with(spec, growth="at:60", score_points=4).growth_flops == pytest.approx(2.5 * one)
+
+
+def test_the_parameters_of_a_text_model_have_the_positions_of_its_sequences():
+    spec = RunSpec("Text-ALMA-v0", "sm", 4, wait=1, settings={"ticks": 2, "sequence_length": 32})
+    env = spec.make_env()
+    facts = facts_of(env)
+    predictor = spec.make_agent(env).predictor
+    sizes = [parameter.numel() for parameter in predictor.parameters()]
+    assert effort_of(resolve(spec, facts), facts).parameters == sum(sizes)
 
 
 @pytest.mark.parametrize("of", ["sm", "ens", "umix"])

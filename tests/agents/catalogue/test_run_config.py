@@ -15,7 +15,7 @@ from agents.analysis.seed_groups import find_seed_groups
 from agents.analysis.waiting_comparison import compare
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build
-from agents.catalogue.data_facts import facts_of
+from agents.catalogue.data_facts import DataFacts, facts_of, known_facts
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.waiting import Doubling
@@ -76,11 +76,26 @@ def test_numbers_of_numpy_are_those_of_python() -> None:
         ({"wait": 2.5}, "wait=2.5: must be a whole number or None; use for example wait=5"),
         ({"env": None}, "env=None: must be text; use for example env='Digits-ALMA-v0'"),
         ({"replay": 1}, "replay=1: must be True or False; use for example replay=True"),
+        ({"settings": {"width": 8}}, r"settings have width=8: .* use RunSpec\(…, width=8\)"),
     ],
 )
 def test_a_specification_with_a_wrong_value_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RunSpec(**{"env": "Digits-ALMA-v0", **values})
+
+
+@pytest.mark.parametrize("name", ["id", "facts"])
+def test_a_setting_with_the_name_of_an_argument_is_an_unknown_hyper_parameter(name: str) -> None:
+    spec = RunSpec("Digits-ALMA-v0", settings={name: 3})
+    with pytest.raises(ValueError, match=f"'{name}': agent 'sm' has no such hyper-parameter"):
+        resolve(spec, spec.known_facts())
+
+
+def test_the_sizes_of_a_split_of_emnist_are_known_from_the_stream_and_from_its_id() -> None:
+    protocol = {"data": "EMNIST-letters", "ticks": 50}
+    stream = DataFacts("EMNIST-letters", protocol, 50, (1, 28, 28), False)
+    assert stream.sizes == known_facts("EMNIST-ALMA-v0", {"split": "letters"}).sizes
+    assert stream.sizes.classes == 26
 
 
 def test_an_id_with_its_namespace_is_the_same_specification() -> None:

@@ -45,6 +45,12 @@ def inputs(n: int = 7) -> Tensor:
     return torch.randn(n, FEATURES, dtype=torch.float64, generator=seeded(9))
 
 
+@pytest.mark.parametrize("routing", [Routing(), Routing(tree=False), HARD], ids=str)
+def test_a_batch_may_be_empty(routing: Routing) -> None:
+    layer = grown(0, 1, routing=routing).eval()
+    assert layer(inputs(0)).shape == (0, UNITS)
+
+
 def uniform(n: int, gates: int, seed: int = 3) -> Tensor:
     return torch.rand(n, gates, dtype=torch.float64, generator=seeded(seed))
 

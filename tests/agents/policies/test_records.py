@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -220,14 +221,33 @@ class Holds:
         return Decision(train=now.last)
 
 
+@dataclass(frozen=True)
+class Hides:
+    """A policy with a field that its text leaves out."""
+
+    ticks: tuple[int, ...] = field(default=(), repr=False)
+
+    def __call__(self, now: Progress) -> Decision:
+        return Decision(train=now.tick in self.ticks)
+
+
 @pytest.mark.parametrize(
     "numbers",
-    [np.zeros(2000), torch.zeros(3), torch.nn.Linear(2, 1), {"rows": [np.zeros(2000)]}, Holds(np.zeros(2000))],
-    ids=["array", "tensor", "network", "nested", "dataclass"],
+    [
+        *(np.zeros(2000), torch.zeros(3), torch.nn.Linear(2, 1), {"rows": [np.zeros(2000)]}, Holds(np.zeros(2000))),
+        *(deque([np.zeros(2000)]), Hides((1, 2)), [Hides((1, 2))]),
+    ],
+    ids=["array", "tensor", "network", "nested", "dataclass", "deque", "hidden", "hidden below"],
 )
 def test_a_policy_whose_text_leaves_numbers_out_has_no_description(numbers):
     assert policy_record(Holds(numbers)) is None
     assert policy_record(Holds((1, 0.5))) == f"{__name__}.Holds(numbers=(1, 0.5))"
+
+
+def test_policies_that_differ_in_a_hidden_field_are_not_continued_as_one_another(env, tmp_path):
+    assert policy_record(Hides((1,))) is None
+    with pytest.raises(ValueError, match="a field that its text leaves out"):
+        agents.run(env, make(env, policy=Hides((1,))), 0, tmp_path)
 
 
 @dataclass(frozen=True)
