@@ -278,12 +278,12 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
                 return over_budget
             if action is None:
                 return kept
-            action, mark = as_it_answers(unwrap(action))
+            given = unwrap(action)
+            action, mark = as_it_answers(given)
             if mark.same_as(episode.deployed):
                 return kept
-            require_metered(
-                action, mark, self.meter, episode.known, episode.total_at_deployment, episode.declared_at_deployment
-            )
+            at_deployment = episode.total_at_deployment, episode.declared_at_deployment
+            require_metered(action, given, mark, self.meter, episode.known, *at_deployment)
             if self._over_parameter_budget(mark):
                 return over_budget
             accepted: tuple[int, ...] = ()

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from alma_env import Score
+from alma_env.errors import ArgumentTypeError
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Prices:
     def __post_init__(self) -> None:
         for name, price in (("flops_price", self.flops), ("parameter_price", self.parameters)):
             if isinstance(price, bool) or not isinstance(price, Real):
-                raise TypeError(f"{name}={price!r}: must be a number, for example {name}=0.1")
+                raise ArgumentTypeError(f"{name}={price!r}: must be a number, for example {name}=0.1")
             if not 0 <= float(price) < float("inf"):
                 raise ValueError(f"{name}={price}: a price must not be negative or infinite; use 0 to charge nothing")
 

@@ -45,13 +45,14 @@ def read_bid(bid: Any, budget: int) -> int:
     """Return a bid, a number or an array with one number, as whole FLOPs, rounded down; it is at most the budget."""
     if isinstance(bid, np.ndarray) and bid.size == 1:
         bid = bid.item()
-    if isinstance(bid, bool | np.bool_) or not isinstance(bid, int | float | np.number):
+    if isinstance(bid, bool | np.bool_) or not isinstance(bid, int | float | np.integer | np.floating):
         raise TypeError(f"bid={bid!r}: must be a number of FLOPs, for example 1e9, or 0 for no seat")
-    if not (math.isfinite(bid) and 0 <= bid <= float(budget)):
+    rounded = isinstance(bid, float) and math.isfinite(bid) and bid == float(budget)  # above the budget, perhaps
+    if not (0 <= bid <= budget or rounded):  # refuses nan, too
         raise ValueError(
             f"bid={bid!r}: must lie between 0 (no seat) and the shared budget of {budget} FLOPs; bid within it"
         )
-    return int(bid)
+    return min(int(bid), budget)
 
 
 def read_budget(budget: Any, seats: Any, agents: int) -> int:

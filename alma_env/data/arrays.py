@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -95,12 +96,19 @@ def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any]
 
 def _array(given: ArrayLike, name: str) -> NDArray[Any]:
     if isinstance(given, Tensor):
-        given = given.detach().cpu()
+        given = in_numpy(given)
     try:
         return np.asarray(given)
     except ValueError as error:
         reason = str(error).partition(". ")[0]
         raise ValueError(f"{name} is not an array ({reason}): all examples must have the same shape") from error
+
+
+def in_numpy(tensor: Tensor) -> NDArray[Any]:
+    """Return the numbers of a tensor as an array. NumPy has no bfloat16, so that they become float32."""
+    tensor = tensor.detach().cpu()
+    array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def _inputs(given: ArrayLike, name: str) -> NDArray[Any]:

@@ -29,15 +29,21 @@ def moments(x: NDArray[Any], scale: float) -> Moments:
     if x.dtype == np.uint8:
         return of_histograms([_histogram(channel) for channel in channels], scale)
     found = [_of_floats(channel, scale) for channel in channels]
-    return tuple(mean for mean, _ in found), tuple(std if std > 0 else 1.0 for _, std in found)
+    return tuple(mean for mean, _ in found), tuple(std if std > 0 else 1.0 for _, std in found)  # 0: it underflows
 
 
 def of_histograms(histograms: Sequence[NDArray[np.int64]], scale: float) -> Moments:
     """Return the exact moments of x / scale from the number of times that each channel holds each value 0..255."""
-    values = np.arange(256) / scale
-    mean = [float(np.average(values, weights=counts)) for counts in histograms]
-    squares = [np.average((values - at) ** 2, weights=counts) for at, counts in zip(mean, histograms, strict=True)]
-    return tuple(mean), tuple(float(np.sqrt(square)) if square > 0 else 1.0 for square in squares)
+    found = [_of_histogram(counts, np.arange(256) / scale) for counts in histograms]
+    return tuple(mean for mean, _ in found), tuple(std for _, std in found)
+
+
+def _of_histogram(counts: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[float, float]:
+    present = values[counts > 0]
+    if len(present) == 1:  # the mean of equal numbers is rounded, and then their variance is not 0
+        return float(present[0]), 1.0
+    mean = float(np.average(values, weights=counts))
+    return mean, float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
 
 
 def _histogram(channel: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -52,7 +58,12 @@ def in_parts(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _of_floats(channel: NDArray[Any], scale: float) -> tuple[float, float]:
-    """Return ``values.mean()`` and ``values.std()`` of the channel in double precision, without a copy of the set."""
+    """Return ``values.mean()`` and ``values.std()`` of the channel in double precision, without a copy of the set.
+
+    A constant channel has the deviation 1.
+    """
+    if (first := channel.flat[0]) == channel.min() == channel.max():
+        return float(first) / scale, 1.0
     # A slice of `flat` copies its numbers only, so a channel that is spread over the set is read block by block.
     numbers = channel.reshape(-1) if channel.flags.c_contiguous else channel.flat
     average = _sum(numbers, 0, channel.size, lambda block: block / scale) / channel.size

@@ -11,6 +11,8 @@ import operator
 import numpy as np
 from numpy.typing import NDArray
 
+from alma_env.errors import ArgumentTypeError
+
 Indices = NDArray[np.int64]
 
 
@@ -30,7 +32,8 @@ def require_integer(value: int, name: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}={value!r}: must be an integer, such as {name}=1") from None
+        example = int(value) if isinstance(value, float) and value.is_integer() else 1
+        raise ArgumentTypeError(f"{name}={value!r}: must be an integer, such as {name}={example}") from None
 
 
 def require_seed(seed: int) -> int:

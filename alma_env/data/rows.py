@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
-from alma_env.data.arrays import from_arrays
+from alma_env.data.arrays import from_arrays, in_numpy
 from alma_env.data.datasets import DataSet
 
 X_COLUMNS = ("image", "img", "x", "input", "inputs", "features", "pixel_values")
@@ -78,7 +78,7 @@ def _arrays(
     rows: Rows, columns: tuple[str, str] | None, folder: str | Path | None, which: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     if type(rows) is TensorDataset and len(rows.tensors) == 2:  # the rows of a subclass may be other ones
-        inputs, targets = (tensor.detach().cpu().numpy() for tensor in rows.tensors)
+        inputs, targets = map(in_numpy, rows.tensors)
         return inputs, targets
     n = _length(rows, which)
     first, _ = _pair(rows[0], columns, f"{which}[0]")
@@ -169,7 +169,9 @@ def _input(x: Any, where: str) -> NDArray[Any]:
             x = x.convert("L" if x.mode in ("1", "I;16", "I", "F", "LA") else "RGB")
         pixels = np.asarray(x)
         return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
-    array = x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x)
+    array = in_numpy(x) if hasattr(x, "detach") else np.asarray(x)
+    if array.size == 0:
+        raise ValueError(f"{where}: x has shape {array.shape}: must have at least one number; correct the data set")
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise TypeError(
             f"{where}: x is a {type(x).__name__} of {array.dtype}: must be an image, or uint8 or float numbers; "
@@ -179,7 +181,10 @@ def _input(x: Any, where: str) -> NDArray[Any]:
 
 
 def _label(y: Any, where: str) -> int:
-    value = y.item() if hasattr(y, "item") else y
+    try:
+        value = y.item() if hasattr(y, "item") else y
+    except (ValueError, RuntimeError):  # several numbers
+        value = y.tolist() if hasattr(y, "tolist") else y
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{where}: y is {str(value)[:40]!r}: labels must be whole numbers from 0; encode them first")
     return value

@@ -6,9 +6,11 @@ from torch import Tensor, nn
 
 from alma_env.errors import UnmeteredTrainingError
 from alma_env.metering.content.known_content import CHANGED
+from alma_env.metering.content.storages import covers
 from alma_env.metering.meter import Meter
-from alma_env.scoring.fingerprint import Fingerprint, changed_tensors
+from alma_env.scoring.fingerprint import Fingerprint, changed_tensors, tensor_hash
 from alma_env.scoring.hidden_numbers import FEW
+from alma_env.scoring.module_tree import named_buffers, named_parameters
 from alma_env.scoring.spaces import UntrainedPredictor
 
 _REMEDY = (
@@ -23,6 +25,7 @@ ANY_NUMBERS = "any numbers"  # in `known`: the episode was saved by a version th
 
 def require_metered(
     predictor: nn.Module,
+    given: nn.Module,
     mark: Fingerprint,
     meter: Meter,
     known: frozenset[str],
@@ -31,9 +34,9 @@ def require_metered(
 ) -> None:
     """Raise UnmeteredTrainingError if parameters, buffers, arrays or other numbers changed without a charge.
 
-    Call this function while the meter does not run, or is paused. `known` holds the content hashes of all tensors,
-    arrays and numbers that were deployed before in the episode; the last two arguments are the FLOPs charged, and the
-    FLOPs declared, before the last deployment.
+    Call this function while the meter does not run, or is paused. `predictor` is the copy that will answer, and `given`
+    the learner's module. `known` holds the content hashes of all tensors, arrays and numbers that were deployed before
+    in the episode; the last two arguments are the FLOPs charged, and the FLOPs declared, before the last deployment.
     """
     if is_untrained(predictor) or meter.declared_total > declared_at_deployment:
         return
@@ -46,7 +49,7 @@ def require_metered(
         )
     charged = meter.total > total_at_deployment
     if not known.issuperset(mark.tensors):
-        _require_metered_tensors(name, changed_tensors(predictor, mark, known), meter, charged)
+        _require_metered_tensors(name, changed_tensors(predictor, mark, known), given, meter, charged)
     if charged:
         return
     if mark.structure is None:
@@ -68,12 +71,17 @@ def is_untrained(predictor: nn.Module) -> bool:
     return type(predictor) is UntrainedPredictor and UntrainedPredictor.is_pristine(predictor)
 
 
-def _require_metered_tensors(name: str, changed: list[tuple[str, Tensor]], meter: Meter, charged: bool) -> None:
+def _require_metered_tensors(
+    name: str, changed: list[tuple[str, Tensor]], given: nn.Module, meter: Meter, charged: bool
+) -> None:
+    views = {path: one for path, one in (*named_parameters(given), *named_buffers(given)) if not covers(one)}
     few = FEW  # numbers in buffers that may come from outside of the block
     for path, tensor in changed:
         is_parameter = isinstance(tensor, nn.Parameter)
         what = f"{'parameter' if is_parameter else 'buffer'} {path!r} of {name}"
-        made = meter.made(tensor)
+        # The copy of a view is a storage of its own, which no block knows.
+        view = views.get(path)
+        made = meter.made(tensor if view is None or tensor_hash(view) != tensor_hash(tensor) else view)
         # Reading is not enough: a network that was trained elsewhere can be run while the meter is running.
         if made is None or not made.written or made.foreign:
             if not is_parameter and charged and tensor.numel() <= few:

@@ -6,6 +6,7 @@ environment disturbs the other.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import random
@@ -23,7 +24,7 @@ from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
 from alma_env.scoring.fingerprint import predictor_name
 from alma_env.scoring.module_copy import copy_module
-from alma_env.scoring.module_tree import evaluate_only, named_buffers, named_parameters
+from alma_env.scoring.module_tree import attributes_of, evaluate_only, named_buffers, named_parameters, submodules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,9 +47,37 @@ class Answer:
 
 
 def unwrap(predictor: nn.Module) -> nn.Module:
-    """Return the module inside ``torch.compile``'s wrapper: compiling changes the speed, not the predictor."""
+    """Return a module without the wrappers of ``torch.compile``: compiling changes the speed, not the predictor.
+
+    If a part is compiled, the result is a copy that shares all tensors.
+    """
     original = getattr(predictor, "_orig_mod", None)
-    return original if isinstance(original, nn.Module) else predictor
+    if isinstance(original, nn.Module):
+        return unwrap(original)
+    if not any(_wrapped_by(one) for _, one in submodules(predictor)):
+        return predictor
+    return _plain(predictor, frozenset())
+
+
+def _wrapped_by(module: nn.Module) -> nn.Module | None:
+    """Return what a part of a predictor wraps if it is a wrapper of ``torch.compile``."""
+    original = attributes_of(module)["_modules"].get("_orig_mod")
+    return original if isinstance(original, nn.Module) else None
+
+
+def _plain(module: nn.Module, around: frozenset[int]) -> nn.Module:
+    """Return a module without wrappers inside; `around` has the ids of the modules around it."""
+    if (original := _wrapped_by(module)) is not None:
+        return _plain(original, around)
+    parts = dict(attributes_of(module)["_modules"])
+    for name, part in parts.items():
+        if part is not None and id(part) not in around:
+            parts[name] = _plain(part, around | {id(module)})
+    if all(part is attributes_of(module)["_modules"][name] for name, part in parts.items()):
+        return module
+    plain = copy.copy(module)
+    attributes_of(plain)["_modules"] = parts
+    return plain
 
 
 def freeze(predictor: nn.Module) -> nn.Module:

@@ -10,6 +10,7 @@ import functools
 import io
 import pickle
 import types
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ class Fingerprint:
         buffers: number of scalars in all other tensors and arrays that the module holds or its code reads, and in
             other places with many numbers.
         numbers: for each place with other numbers, such as a list, a hash of its content and how many they are.
+        few: hash of the few numbers in each place outside of the predictor that its code reads, such as a global float.
+        reads_values: whether its code may read values of tensors without an operation of PyTorch, as ``tolist`` does.
         parts: for an `Ensemble`, the fingerprints of its preparation and of each member.
     """
 
@@ -58,6 +61,8 @@ class Fingerprint:
     buffers: int
     arrays: tuple[str, ...] = ()
     numbers: tuple[tuple[str, int], ...] = ()
+    few: str = ""
+    reads_values: bool = False
     parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # the other fields include them
 
     @property
@@ -67,8 +72,9 @@ class Fingerprint:
 
     @property
     def kind(self) -> Kind | None:
-        """What the FLOPs of an answer usually depend on; None if the structure is unknown."""
-        return None if self.structure is None else (self.structure, self.parameters, self.buffers)
+        """What the FLOPs of an answer usually depend on; None if the structure or the path through it is unknown."""
+        unknown = self.structure is None or self.reads_values
+        return None if unknown else (self.structure or "", self.parameters, self.buffers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the compared fields as plain JSON values."""
@@ -169,6 +175,10 @@ class _Description(pickle.Pickler):
             return _placeholder, ("function", obj.__code__, obj.__defaults__, obj.__kwdefaults__, cells)
         if isinstance(obj, types.CodeType):
             return _placeholder, ("code", obj.co_code, obj.co_consts, obj.co_names)
+        if isinstance(obj, weakref.ReferenceType):  # a recurrent layer has them of its parameters
+            return _placeholder, ("reference", obj())
+        if isinstance(obj, type) and "<locals>" in obj.__qualname__:
+            return _placeholder, ("class", *_class_content(obj))
         return NotImplemented
 
 
@@ -211,6 +221,8 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         buffers=elements - parameters + hidden.many + sum(one.size for one in hidden.arrays),
         arrays=(*description.arrays, *(_array_hash(one) for one in hidden.arrays)),
         numbers=(*hidden.places, *hidden.choices),
+        few=xxhash.xxh3_128_hexdigest(b"\0".join(hidden.few)),
+        reads_values=hidden.reads_values,
     )
 
 
@@ -256,6 +268,8 @@ def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
         buffers=sum(part.buffers for part in parts),
         arrays=tuple(array for part in parts for array in part.arrays),
         numbers=tuple(place for part in parts for place in part.numbers),
+        few=xxhash.xxh3_128_hexdigest("".join(part.few for part in parts).encode()),
+        reads_values=any(part.reads_values for part in parts),
         parts=parts,
     )
 

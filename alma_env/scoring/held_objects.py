@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import logging
 import operator
 import os
 import sys
@@ -83,6 +84,12 @@ def is_library_function(function: types.FunctionType) -> bool:
     return module.partition(".")[0] in _LIBRARIES and home is not None and function.__globals__ is vars(home)
 
 
+def is_of_library(variables: dict[str, Any]) -> bool:
+    """Return whether these are the global variables of a module of Python, PyTorch, NumPy or this project."""
+    home = sys.modules.get(str(variables.get("__name__")))
+    return home is not None and vars(home) is variables and is_library_module(home)
+
+
 def is_tool(value: object) -> bool:
     """Return whether an object is one of PyTorch, NumPy or this project."""
     kind: Any = type(value)
@@ -122,7 +129,7 @@ def parts(value: Any) -> Iterator[Any]:
     own = kind in copyreg.dispatch_table or kind.__reduce__ is not object.__reduce__
     slots = [name for base in kind.__mro__ for name in _slots(base)]
     if hasattr(value, "__dict__") or slots:
-        yield getattr(value, "__dict__", None)
+        yield _without_other_loggers(value) if isinstance(value, logging.Logger) else getattr(value, "__dict__", None)
         yield from (getattr(value, name, None) for name in slots)
         if not own:
             return
@@ -135,6 +142,13 @@ def parts(value: Any) -> Iterator[Any]:
         _, arguments, *rest = found
         yield arguments
         yield from (part if number == 0 else list(part) for number, part in enumerate(rest[:3]) if part is not None)
+
+
+def _without_other_loggers(logger: logging.Logger) -> dict[str, Any]:
+    """Return the attributes of a logger without the registry of all loggers and without its memory of levels."""
+    return {
+        name: value for name, value in vars(logger).items() if value is not logging.Logger.manager and name != "_cache"
+    }
 
 
 def _slots(kind: type) -> tuple[str, ...]:

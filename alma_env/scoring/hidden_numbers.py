@@ -13,6 +13,7 @@ import functools
 import io
 import os
 import types
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from alma_env.scoring.held_objects import (
     is_library_class,
     is_library_function,
     is_library_module,
+    is_of_library,
     is_tool,
     literals_in,
     names_in,
@@ -47,6 +49,7 @@ _MANY_CHOICES = 4096  # in one place: the names of thousands of classes
 _NAMES = 8192  # in one module
 _LITERALS = 8192  # in the code of one function
 _CONSTANTS = {None: b"None", False: b"False", True: b"True"}
+_READERS = frozenset({"numpy", "tolist", "__array__", "asarray", "array", "data_ptr", "untyped_storage", "__dlpack__"})
 _SCALARS = (int, float, complex, np.generic)
 _TEXTS = (str, bytes, bytearray, memoryview)
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque, array.array)
@@ -61,12 +64,16 @@ class HiddenNumbers:
         choices: the same for truth values, short texts, names and nested lists, in scalars of 32 bits.
         tensors: tensors outside of the predictor that its code reads.
         arrays: arrays outside of the predictor that its code reads.
+        few: the few numbers of each other place outside of the predictor that its code reads.
+        reads_values: whether its code may read values of tensors without an operation of PyTorch.
     """
 
     places: list[tuple[str, int]] = field(default_factory=list)
     choices: list[tuple[str, int]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
+    few: list[bytes] = field(default_factory=list)
+    reads_values: bool = False
 
     @property
     def many(self) -> int:
@@ -188,6 +195,7 @@ class _Search:
     def _parts_of(self, value: Any, parts: list[bytes]) -> Iterator[Any]:
         """Yield what an object holds."""
         if isinstance(value, types.FunctionType):
+            self.found.reads_values |= not _READERS.isdisjoint(names_in(value.__code__))
             yield from (cell.cell_contents for cell in value.__closure__ or () if filled(cell))
             yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
             before = self._bits
@@ -205,6 +213,8 @@ class _Search:
             yield value.getvalue()
         elif isinstance(value, contextvars.ContextVar):
             yield value.get(None)
+        elif isinstance(value, weakref.ReferenceType):
+            yield value()
         elif self._inside or not is_tool(value):
             yield from held_parts(value)
 
@@ -229,6 +239,8 @@ class _Search:
 
     def _globals(self, function: types.FunctionType) -> None:
         """Search the global variables that the code of a function reads, and those of the functions that it calls."""
+        if is_of_library(function.__globals__):  # a wrapper of PyTorch around a function, such as torch.compile's
+            return
         names = names_in(function.__code__)
         for name in names:
             if name in function.__globals__:
@@ -247,7 +259,10 @@ class _Search:
 
     def outside(self, value: Any, *, choices: bool = True) -> None:
         """Search a value that belongs to no module: few numbers are not counted, because they may be a counter."""
-        if value is None or isinstance(value, (*_SCALARS, types.ModuleType, types.BuiltinFunctionType)):
+        if value is None or isinstance(value, _SCALARS):
+            self.found.few.append(repr(value).encode())
+            return
+        if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
             return
         if isinstance(value, type):
             self._class(value)
@@ -261,6 +276,8 @@ class _Search:
             self._bits, self._choices = before
             if numbers > MANY:
                 self._place(self.found.places, parts, numbers)
+            else:
+                self.found.few += parts
 
     def _tensors(self, value: Any, depth: int) -> None:
         """Collect the tensors and arrays in a value outside of the predictor."""
@@ -287,6 +304,8 @@ class _Search:
                 inner = [value.func, value.args, value.keywords]
             elif isinstance(value, contextvars.ContextVar):
                 inner = [value.get(None)]
+            elif isinstance(value, weakref.ReferenceType):
+                inner = [value()]
             elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType) and not is_tool(value):
                 inner = vars(value).values()
             else:

@@ -13,7 +13,7 @@ import platformdirs
 import xxhash
 
 from alma_env.data.permutation import require_integer, require_seed
-from alma_env.errors import DataUnavailableError
+from alma_env.errors import ArgumentTypeError, DataUnavailableError
 from alma_env.files import file_digest
 from alma_env.text import tokenizer as tokens
 from alma_env.text.documents import Paths, content_digest, files_of
@@ -127,4 +127,4 @@ def _path(value: str | os.PathLike[str], name: str) -> Path:
     try:
         return Path(value)
     except TypeError:
-        raise TypeError(f"{name}={value!r}: must be a path") from None
+        raise ArgumentTypeError(f"{name}={value!r}: must be a path; write it as text") from None

@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from alma_env.errors import DataUnavailableError
+from alma_env.errors import ArgumentTypeError, DataUnavailableError
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -53,7 +53,7 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
         try:
             found = [_checked(Path(path).expanduser(), role) for path in paths]
         except TypeError:
-            raise TypeError(f"{role}={paths!r}: must be a folder, a file or a list of files") from None
+            raise ArgumentTypeError(f"{role}={paths!r}: must be a folder, a file or a list of files") from None
         if not found:
             raise ValueError(f"{role}={paths!r}: must not be empty; pass at least one file")
     if len({file.resolve() for file in found}) < len(found):

@@ -138,6 +138,8 @@ def test_agents_within_their_grants_never_spend_more_than_the_shared_budget(data
         ("all", TypeError, "bid='all': must be a number of FLOPs"),
         (True, TypeError, "bid=True"),
         (np.zeros(2), TypeError, "bid=array"),
+        (np.complex64(1), TypeError, "agent 'b'.*bid="),
+        (10**400, ValueError, "agent 'b'.*shared budget of 1000"),
     ],
 )
 def test_invalid_bids_are_refused(bid, error, message):

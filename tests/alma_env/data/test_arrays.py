@@ -34,6 +34,12 @@ def test_tensors_with_a_gradient_are_arrays_too() -> None:
     np.testing.assert_array_equal(data.train_x, x.detach().numpy())
 
 
+def test_tensors_of_bfloat16_become_float32() -> None:
+    x, y = torch.rand(40, 3).bfloat16(), torch.arange(40) % 4
+    data = alma_env.from_arrays((x, y), (x[:8], y[:8]), classes=4)
+    np.testing.assert_array_equal(data.train_x, x.float().numpy())
+
+
 def test_a_data_set_is_a_read_only_copy_of_its_arrays() -> None:
     x, y = images(20, 2, 4, 4), labels(20)
     data = from_arrays((x, y), (x, y))

@@ -38,6 +38,14 @@ def test_a_constant_channel_gets_deviation_1() -> None:
     assert data.std[1] == 1.0
 
 
+def test_every_constant_has_deviation_1() -> None:
+    x = np.zeros((1, 256, 7, 5), np.uint8) + np.arange(256, dtype=np.uint8).reshape(1, 256, 1, 1)
+    for constants in (x, x.astype(np.float32)):
+        mean, std = moments(constants, 255.0)
+        assert mean == tuple(value / 255 for value in range(256))
+        assert std == (1.0,) * 256
+
+
 def test_given_normalisation_is_kept() -> None:
     data = small(mean=0.5, std=[0.25, 0.5], scale=16, classes=7)
     assert (data.mean, data.std, data.scale, data.classes) == ((0.5, 0.5), (0.25, 0.5), 16.0, 7)

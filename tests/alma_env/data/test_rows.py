@@ -24,6 +24,7 @@ from alma_env.data.arrays import is_mapped
 RANDOM = np.random.default_rng(0)
 IMAGES, LABELS = RANDOM.integers(0, 256, (60, 3, 8, 8)).astype(np.uint8), np.arange(60) % 3
 FLOATS = RANDOM.normal(size=(60, 5)).astype(np.float32)
+ROUND = RANDOM.integers(0, 9, (60, 5)).astype(np.float32)  # exact in bfloat16
 
 
 def pairs(x, y):
@@ -50,8 +51,10 @@ def columns(x, y):
         (lambda x, y: pairs(map(as_image, x), y.tolist()), IMAGES),
         (lambda x, y: columns(map(as_image, x), y), IMAGES),
         (lambda x, y: TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), FLOATS),
+        (lambda x, y: TensorDataset(torch.from_numpy(x).bfloat16(), torch.from_numpy(y)), ROUND),
+        (lambda x, y: pairs(map(torch.Tensor.bfloat16, torch.from_numpy(x)), y), ROUND),
     ],
-    ids=["arrays", "tensors", "images", "columns", "TensorDataset"],
+    ids=["arrays", "tensors", "images", "columns", "TensorDataset", "TensorDataset of bfloat16", "bfloat16"],
 )
 def test_a_data_set_of_rows_equals_the_arrays(form, x):
     data = alma_env.from_dataset(form(x[:40], LABELS[:40]), form(x[40:], LABELS[40:]))
@@ -154,6 +157,14 @@ def test_memory_mapped_floats_have_the_moments_of_the_array(tmp_path):
         (iter([]), {}, ValueError, "materialise an iterable data set"),
         ([(IMAGES[0], 0), (IMAGES[0][:, :4], 1)], {}, ValueError, r"train\[1\] is uint8 \(3, 4, 8\).*a resize"),
         ([(IMAGES[0], "cat")], {}, TypeError, "y is 'cat': labels must be whole numbers"),
+        ([(IMAGES[0], np.array([0, 1, 0]))], {}, TypeError, r"y is '\[0, 1, 0\]': labels must be whole numbers"),
+        ([(IMAGES[0], torch.tensor([0, 1, 0]))], {}, TypeError, r"y is '\[0, 1, 0\]': labels must be whole numbers"),
+        (
+            [(np.zeros(0, np.float32), 0)],
+            {},
+            ValueError,
+            r"train\[0\]: x has shape \(0,\): must have at least one number",
+        ),
         ([("text", 0)], {}, TypeError, r"train\[0\]: x is a str"),
         ([{"text": "a", "label": 0}], {}, ValueError, "give columns="),
         ([{"image": IMAGES[0], "label": 0}], {"columns": ("image", "digit")}, ValueError, "no column 'digit'"),

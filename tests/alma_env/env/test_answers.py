@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
+import logging
+import math
 import pickle
 
 import numpy as np
@@ -11,7 +15,9 @@ import torch
 from torch import nn
 
 import alma_env
+from alma_env import Ensemble
 
+from ..predictors import train
 from .predictors import TICKS
 
 CALLS = {"count": 0}
@@ -168,3 +174,149 @@ def test_a_changed_class_makes_another_predictor(env):
     env.meter.declare(1, reason="a change of a class cannot be metered")
     env.step(other())
     assert env.ledger[2].error == env.ledger[0].error
+
+
+SIGN = {"sign": 1.0}
+
+
+class Signed(nn.Module):
+    """A predictor that reads a global number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1).float() / 16) * SIGN["sign"]
+
+
+def test_a_few_numbers_in_a_global_variable_are_content(env, monkeypatch):
+    model = Signed()
+    env.reset(seed=0, options={"predictor": model})
+    monkeypatch.setitem(SIGN, "sign", -1.0)
+    env.step(model)
+    other = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    other.reset(seed=0, options={"predictor": model})
+    assert env.ledger[1].error == other.ledger[0].error != env.ledger[0].error
+
+
+class Choosing(nn.Module):
+    """A predictor that runs a second layer on some batches, and reads the numbers that decide it as Python's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 10), nn.Linear(64, 10)
+        self.register_buffer("threshold", torch.tensor(math.inf))
+
+    def forward(self, x):
+        x = x.flatten(1).float() / 16
+        logits = self.first(x)
+        return logits + self.second(x) if logits.mean().tolist() > self.threshold.tolist() else logits
+
+
+def test_all_batches_are_counted_if_values_are_read_without_an_operation():
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, evaluation_batch_size=100)
+    model = Choosing()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    batches = torch.tensor(env.data.test_x).split(100)
+    means = [model.first(batch.flatten(1).float() / 16).mean().item() for batch in batches]
+    if means[0] == max(means):  # the first batch costs the least
+        model.first.weight.data.neg_(), model.first.bias.data.neg_()
+        means = [-mean for mean in means]
+    env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        model.threshold = torch.tensor(means[0] + 1e-6)
+        model(torch.from_numpy(observation["train"]["x"]))
+    env.step(model)
+    above = sum(len(batch) for batch, mean in zip(batches, means, strict=True) if mean > means[0] + 1e-6)
+    assert env.ledger[1].inference_flops == pytest.approx(1280 * (1 + above / len(env.data.test_x)))
+
+
+class Recurrent(nn.Module):
+    """A predictor that reads an image row by row."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.rows, self.classes = kind(8, 4, batch_first=True), nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.classes(self.rows(x.flatten(1, 2).float() / 16)[0][:, -1])
+
+
+def local_settings() -> object:
+    @dataclasses.dataclass
+    class Settings:
+        width: int = 4
+
+    return Settings()
+
+
+def with_settings() -> nn.Module:
+    model = Counting()
+    model.settings = local_settings()
+    return model
+
+
+def with_logger() -> nn.Module:
+    model = Counting()
+    model.log = logging.getLogger("alma_env.test_answers")
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [*(functools.partial(Recurrent, kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)), with_settings, with_logger],
+    ids=["LSTM", "GRU", "RNN", "local class", "logger"],
+)
+def test_a_module_that_did_not_change_is_accepted_at_a_waiting_tick(env, make):
+    model = make()
+    observation, _ = env.reset(seed=0)
+    with env.meter:
+        train(model, observation)
+    env.step(model)
+    before = env.ledger[1]
+    for number in range(100):
+        logging.getLogger(f"alma_env.test_answers.other{number}")
+    env.step(model)
+    assert (env.ledger[2].error, env.ledger[2].buffers) == (before.error, before.buffers)
+    assert before.buffers == 0
+
+
+def test_a_parameter_of_a_recurrent_layer_is_content(env):
+    model = Recurrent(nn.GRU)
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation, steps=50)
+    env.step(model)
+    assert env.ledger[1].error != env.ledger[0].error
+
+
+def compiled_part() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), torch.compile(Scaled(), backend="eager"))
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.linear(x.float().flatten(1) / 16)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [compiled_part, lambda: Ensemble([torch.compile(Scaled(), backend="eager") for _ in range(2)])],
+    ids=["part", "members"],
+)
+def test_compiled_parts_are_those_that_they_wrap(env, make):
+    model = make()
+    observation, _ = env.reset(seed=0)
+    with env.meter:
+        train(model, observation)
+    env.step(model)
+    env.step(model)
+    members = 2 if isinstance(model, Ensemble) else 1
+    assert [(row.parameters, row.buffers) for row in list(env.ledger)[1:]] == [(650 * members, 0)] * 2
+    assert env.ledger[2].error == env.ledger[1].error
+    assert any("OptimizedModule" in type(part).__name__ for part in model.modules())  # the learner's stays compiled

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import alma_env
 from alma_env import UnmeteredTrainingError
@@ -256,3 +257,49 @@ def test_scoring_is_not_charged_to_the_meter_of_another_environment():
         other.validation_error(other.action_space.sample())
     env.step(None)
     assert env.ledger[1].comp == other.ledger[1].comp == 0
+
+
+class Flat(nn.Module):
+    """A predictor whose parameters are views of one vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.vector = parameters_to_vector(self.parameters()).detach()
+        vector_to_parameters(self.vector, self.parameters())
+
+    def forward(self, x):
+        return self.linear(x.flatten(1).float() / 16)
+
+
+def flat_before_the_episode(env):
+    model = Flat()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    return model, observation
+
+
+def flat_in_the_block(env):
+    observation, _ = env.reset(seed=0)
+    with env.meter:
+        return Flat(), observation
+
+
+@pytest.mark.parametrize("make", [flat_before_the_episode, flat_in_the_block])
+def test_parameters_that_are_views_of_a_vector_are_metered(env, make):
+    model, observation = make(env)
+    for _ in range(2):
+        with env.meter:
+            train(model, observation)
+        env.step(model)
+    with env.meter:
+        before = parameters_to_vector(model.parameters()).detach().clone()
+        train(model, observation)
+        average = (parameters_to_vector(model.parameters()).detach() + before) / 2
+        vector_to_parameters(average, model.parameters())
+    env.step(model)
+    train(model, observation)
+    with env.meter:
+        model(torch.from_numpy(observation["train"]["x"]))
+    with pytest.raises(UnmeteredTrainingError, match="while the meter was not running"):
+        env.step(model)
+    assert env.tick == 3

@@ -17,7 +17,7 @@ pytest.importorskip("stable_baselines3")
     ("keywords", "message"),
     [
         ({"num_envs": 0}, "num_envs=0: must be at least 1 episode"),
-        ({"num_envs": 2.0}, "num_envs=2.0: must be an integer, such as num_envs=1"),
+        ({"num_envs": 2.0}, "num_envs=2.0: must be an integer, such as num_envs=2"),
         ({"actions": "multi"}, "no recorded run has replay; use actions='train' without replay, or"),
         ({"replay": True}, "no recorded run has replay"),
         ({"grow": True}, "no recorded run has grow"),
