@@ -71,14 +71,14 @@ class RunSpec:
         object.__setattr__(self, "settings", {name: _to_python(value) for name, value in self.settings.items()})
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more; use seed=0")
-        for name in ("width", "wait", "policy", "replay", "seed", "engine", "device"):
-            if name in self.settings:
-                given = f"{name}={self.settings[name]!r}"
-                raise ValueError(f"settings have {given}: {name} is a field of its own; use RunSpec(…, {given})")
+        for one in ("width", "wait", "policy", "replay", "seed", "engine", "device"):
+            if one in self.settings:
+                given = f"{one}={self.settings[one]!r}"
+                raise ValueError(f"settings have {given}: {one} is a field of its own; use RunSpec(…, {given})")
         if self.policy is None:
             return
-        for name, given in (("wait", self.wait is not None), ("replay", self.replay)):
-            if given:
+        for name, setting in (("wait", self.wait is not None), ("replay", self.replay)):
+            if setting:
                 raise ValueError(
                     f"{name}={getattr(self, name)} with policy={self.policy!r}: a policy decides when to train and on "
                     f"what; leave {name} out, and write replay as policy='doubling:replay=true'"

@@ -7,6 +7,7 @@ no such guarantee for `Generator.permutation`.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ def permutation(n: int, seed: int, key: tuple[int, ...]) -> Indices:
     return np.argsort(bits.random_raw(n), kind="stable")
 
 
-def require_integer(value: int, name: str) -> int:
+def require_integer(value: Any, name: str) -> int:
     """Return `value` as an int; raise a TypeError that names the argument if `value` is not an integer."""
     try:
         if isinstance(value, (bool, np.bool_)):
