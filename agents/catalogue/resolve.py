@@ -119,7 +119,7 @@ def _hyperparameters(
     if own.get("gating") == "soft" and own["straight_through"] != method.keywords["straight_through"]:
         raise ValueError(
             f"straight_through={own['straight_through']!r}: only a run with gating='hard' reads it; leave it out, or "
-            "change the run"
+            "set gating='hard'"
         )
     return own, stage
 

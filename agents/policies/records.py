@@ -74,16 +74,16 @@ def describe(policy: Policy) -> str | None:
         has_text = type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text)
         own_text = not hasattr(type(policy).__repr__, "__wrapped__")  # not the one that `dataclass` makes
         stateful = hasattr(policy, "state_dict")  # a checkpoint has what the text of such a policy leaves out
-        if has_text and (own_text or not _is_abridged(policy, hides_fields=stateful)):
+        if has_text and (own_text or not _is_abridged(policy, may_hide_fields=stateful)):
             return f"{type(policy).__module__}.{text}"
     return None
 
 
-def _is_abridged(value: object, *, hides_fields: bool = False) -> bool:
+def _is_abridged(value: object, *, may_hide_fields: bool = False) -> bool:
     """Return whether the text of a value leaves something out, as that of a long array, a network or a hidden field."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        if not hides_fields and any(field.compare and not field.repr for field in fields):
+        if not may_hide_fields and any(field.compare and not field.repr for field in fields):
             return True
         value = [getattr(value, field.name) for field in fields if field.repr]
     elif isinstance(value, Mapping):

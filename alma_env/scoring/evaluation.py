@@ -6,10 +6,10 @@ environment disturbs the other.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -49,35 +49,37 @@ class Answer:
 def unwrap(predictor: nn.Module) -> nn.Module:
     """Return a module without the wrappers of ``torch.compile``: compiling changes the speed, not the predictor.
 
-    If a part is compiled, the result is a copy that shares all tensors.
+    If a part is compiled, the result has copies of the modules, which share all tensors.
     """
-    original = getattr(predictor, "_orig_mod", None)
-    if isinstance(original, nn.Module):
-        return unwrap(original)
-    if not any(_wrapped_by(one) for _, one in submodules(predictor)):
+    compiler = sys.modules.get("torch._dynamo.eval_frame")  # loaded by the first compilation
+    wrapper: type[nn.Module] | None = getattr(compiler, "OptimizedModule", None)
+    if wrapper is None:
         return predictor
-    return _plain(predictor, frozenset())
+    if isinstance(predictor, wrapper):
+        return unwrap(_wrapped_by(predictor))
+    if not any(isinstance(one, wrapper) for _, one in submodules(predictor)):
+        return predictor
+    return _without(wrapper, predictor, {})
 
 
-def _wrapped_by(module: nn.Module) -> nn.Module | None:
-    """Return what a part of a predictor wraps if it is a wrapper of ``torch.compile``."""
-    original = attributes_of(module)["_modules"].get("_orig_mod")
-    return original if isinstance(original, nn.Module) else None
+def _wrapped_by(compiled: nn.Module) -> nn.Module:
+    original: nn.Module = attributes_of(compiled)["_modules"]["_orig_mod"]
+    return original
 
 
-def _plain(module: nn.Module, around: frozenset[int]) -> nn.Module:
-    """Return a module without wrappers inside; `around` has the ids of the modules around it."""
-    if (original := _wrapped_by(module)) is not None:
-        return _plain(original, around)
-    parts = dict(attributes_of(module)["_modules"])
-    for name, part in parts.items():
-        if part is not None and id(part) not in around:
-            parts[name] = _plain(part, around | {id(module)})
-    if all(part is attributes_of(module)["_modules"][name] for name, part in parts.items()):
-        return module
-    plain = copy.copy(module)
-    attributes_of(plain)["_modules"] = parts
-    return plain
+def _without(wrapper: type[nn.Module], module: nn.Module, copies: dict[int, nn.Module]) -> nn.Module:
+    """Return a copy of a module without wrappers inside, and with the same tensors; `copies` has those made, by id."""
+    while isinstance(module, wrapper):
+        module = _wrapped_by(module)
+    if id(module) not in copies:
+        plain = copies[id(module)] = object.__new__(type(module))  # no method of the class is called
+        attributes = attributes_of(plain)
+        attributes.update(attributes_of(module))
+        parts = attributes["_modules"]
+        attributes["_modules"] = {
+            name: part if part is None else _without(wrapper, part, copies) for name, part in parts.items()
+        }
+    return copies[id(module)]
 
 
 def freeze(predictor: nn.Module) -> nn.Module:

@@ -50,7 +50,6 @@ class Fingerprint:
         buffers: number of scalars in all other tensors and arrays that the module holds or its code reads, and in
             other places with many numbers.
         numbers: for each place with other numbers, such as a list, a hash of its content and how many they are.
-        few: hash of the few numbers in each place outside of the predictor that its code reads, such as a global float.
         reads_values: whether its code may read values of tensors without an operation of PyTorch, as ``tolist`` does.
         parts: for an `Ensemble`, the fingerprints of its preparation and of each member.
     """
@@ -61,7 +60,6 @@ class Fingerprint:
     buffers: int
     arrays: tuple[str, ...] = ()
     numbers: tuple[tuple[str, int], ...] = ()
-    few: str = ""
     reads_values: bool = False
     parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # the other fields include them
 
@@ -73,8 +71,10 @@ class Fingerprint:
     @property
     def kind(self) -> Kind | None:
         """What the FLOPs of an answer usually depend on; None if the structure or the path through it is unknown."""
-        unknown = self.structure is None or self.reads_values
-        return None if unknown else (self.structure or "", self.parameters, self.buffers)
+        if self.structure is None or self.reads_values:
+            return None
+        content = "".join((self.structure, *(place for place, _ in self.numbers)))
+        return xxhash.xxh3_128_hexdigest(content.encode()), self.parameters, self.buffers
 
     def to_dict(self) -> dict[str, Any]:
         """Return the compared fields as plain JSON values."""
@@ -143,8 +143,9 @@ def _code_content(code: types.CodeType) -> str:
 class _Description(pickle.Pickler):
     """Writes a module's structure; each tensor is collected, and its number is written instead."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, predictor: nn.Module) -> None:
         super().__init__(file, protocol=5)
+        self._registered = {id(tensor) for _, tensor in (*named_parameters(predictor), *named_buffers(predictor))}
         # Without the memo, the bytes depend on content only, and not on which equal strings are one object.
         self.fast = True
         self.tensors: list[Tensor] = []
@@ -175,10 +176,8 @@ class _Description(pickle.Pickler):
             return _placeholder, ("function", obj.__code__, obj.__defaults__, obj.__kwdefaults__, cells)
         if isinstance(obj, types.CodeType):
             return _placeholder, ("code", obj.co_code, obj.co_consts, obj.co_names)
-        if isinstance(obj, weakref.ReferenceType):  # a recurrent layer has them of its parameters
+        if type(obj) is weakref.ReferenceType and id(obj()) in self._registered:  # those of a recurrent layer
             return _placeholder, ("reference", obj())
-        if isinstance(obj, type) and "<locals>" in obj.__qualname__:
-            return _placeholder, ("class", *_class_content(obj))
         return NotImplemented
 
 
@@ -186,7 +185,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     """Return the fingerprint of a predictor: weights, buffers and everything else that its forward reads from it.
 
     The training flag is ignored, because answers are computed in eval mode. Global variables that the code reads take
-    part if they are tensors, arrays, or have many numbers.
+    part.
 
     Raises:
         PredictorError: the predictor holds a tensor that cannot be read, or a function that would not be copied.
@@ -194,7 +193,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     if isinstance(predictor, Ensemble) and predictor.is_plain:
         return _ensemble_fingerprint(predictor)
     buffer = io.BytesIO()
-    description = _Description(buffer)
+    description = _Description(buffer, predictor)
     structure: str | None
     try:
         description.dump(predictor)
@@ -221,7 +220,6 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         buffers=elements - parameters + hidden.many + sum(one.size for one in hidden.arrays),
         arrays=(*description.arrays, *(_array_hash(one) for one in hidden.arrays)),
         numbers=(*hidden.places, *hidden.choices),
-        few=xxhash.xxh3_128_hexdigest(b"\0".join(hidden.few)),
         reads_values=hidden.reads_values,
     )
 
@@ -268,7 +266,6 @@ def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
         buffers=sum(part.buffers for part in parts),
         arrays=tuple(array for part in parts for array in part.arrays),
         numbers=tuple(place for part in parts for place in part.numbers),
-        few=xxhash.xxh3_128_hexdigest("".join(part.few for part in parts).encode()),
         reads_values=any(part.reads_values for part in parts),
         parts=parts,
     )
@@ -292,7 +289,7 @@ def changed_tensors(predictor: nn.Module, mark: Fingerprint, known: Set[str]) ->
     others: list[tuple[str, Tensor]] = []
     if len(registered) != len(mark.tensors):
         held = {id(tensor) for _, tensor in registered}
-        description = _Description(io.BytesIO())
+        description = _Description(io.BytesIO(), predictor)
         with contextlib.suppress(Exception):
             description.dump(predictor)
         found = {id(tensor): tensor for tensor in (*description.tensors, *hidden_numbers(predictor).tensors)}

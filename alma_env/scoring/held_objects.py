@@ -84,10 +84,12 @@ def is_library_function(function: types.FunctionType) -> bool:
     return module.partition(".")[0] in _LIBRARIES and home is not None and function.__globals__ is vars(home)
 
 
-def is_of_library(variables: dict[str, Any]) -> bool:
-    """Return whether these are the global variables of a module of Python, PyTorch, NumPy or this project."""
-    home = sys.modules.get(str(variables.get("__name__")))
-    return home is not None and vars(home) is variables and is_library_module(home)
+def has_library_code(function: types.FunctionType) -> bool:
+    """Return whether a library wrote the code of a function, whatever module the function names, as decorators do."""
+    home = sys.modules.get(str(function.__globals__.get("__name__")))
+    if home is None or vars(home) is not function.__globals__ or not is_library_module(home):
+        return False
+    return function.__code__.co_filename.startswith(_folder_of(home.__name__.partition(".")[0]))
 
 
 def is_tool(value: object) -> bool:
@@ -129,7 +131,7 @@ def parts(value: Any) -> Iterator[Any]:
     own = kind in copyreg.dispatch_table or kind.__reduce__ is not object.__reduce__
     slots = [name for base in kind.__mro__ for name in _slots(base)]
     if hasattr(value, "__dict__") or slots:
-        yield _without_other_loggers(value) if isinstance(value, logging.Logger) else getattr(value, "__dict__", None)
+        yield _without_loggers(value)
         yield from (getattr(value, name, None) for name in slots)
         if not own:
             return
@@ -144,11 +146,18 @@ def parts(value: Any) -> Iterator[Any]:
         yield from (part if number == 0 else list(part) for number, part in enumerate(rest[:3]) if part is not None)
 
 
-def _without_other_loggers(logger: logging.Logger) -> dict[str, Any]:
-    """Return the attributes of a logger without the registry of all loggers and without its memory of levels."""
-    return {
-        name: value for name, value in vars(logger).items() if value is not logging.Logger.manager and name != "_cache"
-    }
+def _without_loggers(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object, without those that change when other parts of a program use a logger.
+
+    These are a logger's memory of levels, and the loggers in the registry.
+    """
+    found: dict[str, Any] | None = getattr(value, "__dict__", None)
+    if type(value) is logging.Manager:
+        return {name: one for name, one in vars(value).items() if name != "loggerDict"}
+    memory = found.get("_cache") if found and isinstance(value, logging.Logger) else None
+    if found and isinstance(memory, dict) and all(type(one) is bool for one in memory.values()) and len(memory) <= 64:
+        return {name: one for name, one in found.items() if name != "_cache"}
+    return found
 
 
 def _slots(kind: type) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from alma_env.scoring.held_objects import (
     filled,
+    has_library_code,
     is_library_class,
     is_library_function,
     is_library_module,
-    is_of_library,
     is_tool,
     literals_in,
     names_in,
@@ -49,7 +49,7 @@ _MANY_CHOICES = 4096  # in one place: the names of thousands of classes
 _NAMES = 8192  # in one module
 _LITERALS = 8192  # in the code of one function
 _CONSTANTS = {None: b"None", False: b"False", True: b"True"}
-_READERS = frozenset({"numpy", "tolist", "__array__", "asarray", "array", "data_ptr", "untyped_storage", "__dlpack__"})
+_READERS = frozenset({"numpy", "tolist", "__array__", "data_ptr", "untyped_storage", "__dlpack__"})
 _SCALARS = (int, float, complex, np.generic)
 _TEXTS = (str, bytes, bytearray, memoryview)
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque, array.array)
@@ -64,7 +64,6 @@ class HiddenNumbers:
         choices: the same for truth values, short texts, names and nested lists, in scalars of 32 bits.
         tensors: tensors outside of the predictor that its code reads.
         arrays: arrays outside of the predictor that its code reads.
-        few: the few numbers of each other place outside of the predictor that its code reads.
         reads_values: whether its code may read values of tensors without an operation of PyTorch.
     """
 
@@ -72,7 +71,6 @@ class HiddenNumbers:
     choices: list[tuple[str, int]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
-    few: list[bytes] = field(default_factory=list)
     reads_values: bool = False
 
     @property
@@ -80,6 +78,21 @@ class HiddenNumbers:
         """How many numbers are in places with many of them."""
         in_choices = sum(count for _, count in self.choices if count > _MANY_CHOICES)
         return sum(count for _, count in self.places if count > MANY) + in_choices
+
+
+def may_read_values(value: object) -> bool:
+    """Return whether a global variable is NumPy, a part of it, or a method of tensors that reads values."""
+    if isinstance(value, types.MethodDescriptorType):
+        return value.__name__ in _READERS
+    if isinstance(value, np.ndarray | np.generic):
+        return False
+    if isinstance(value, types.ModuleType):
+        home: str | None = value.__name__
+    elif isinstance(value, types.FunctionType | types.BuiltinFunctionType):
+        home = value.__module__
+    else:
+        home = type(value).__module__
+    return str(home).partition(".")[0] == "numpy"
 
 
 def hidden_numbers(predictor: nn.Module) -> HiddenNumbers:
@@ -213,7 +226,7 @@ class _Search:
             yield value.getvalue()
         elif isinstance(value, contextvars.ContextVar):
             yield value.get(None)
-        elif isinstance(value, weakref.ReferenceType):
+        elif type(value) is weakref.ReferenceType:
             yield value()
         elif self._inside or not is_tool(value):
             yield from held_parts(value)
@@ -239,12 +252,13 @@ class _Search:
 
     def _globals(self, function: types.FunctionType) -> None:
         """Search the global variables that the code of a function reads, and those of the functions that it calls."""
-        if is_of_library(function.__globals__):  # a wrapper of PyTorch around a function, such as torch.compile's
+        if has_library_code(function):  # a wrapper of PyTorch around a function, such as torch.compile's
             return
         names = names_in(function.__code__)
         for name in names:
             if name in function.__globals__:
                 value = function.__globals__[name]
+                self.found.reads_values |= may_read_values(value)
                 if isinstance(value, types.ModuleType):
                     for inner in names:
                         self._in_module(value, inner)
@@ -258,9 +272,9 @@ class _Search:
             self.outside(value, choices=not library)
 
     def outside(self, value: Any, *, choices: bool = True) -> None:
-        """Search a value that belongs to no module: few numbers are not counted, because they may be a counter."""
+        """Search a value that belongs to no module, such as a global variable. It is a place of its own."""
         if value is None or isinstance(value, _SCALARS):
-            self.found.few.append(repr(value).encode())
+            self._place(self.found.places, [repr(value).encode()], 1)
             return
         if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
             return
@@ -274,10 +288,7 @@ class _Search:
             before = self._bits, self._choices
             numbers = self._numbers_in(value, parts, inside=False, choices=choices)
             self._bits, self._choices = before
-            if numbers > MANY:
-                self._place(self.found.places, parts, numbers)
-            else:
-                self.found.few += parts
+            self._place(self.found.places, parts, numbers)
 
     def _tensors(self, value: Any, depth: int) -> None:
         """Collect the tensors and arrays in a value outside of the predictor."""
@@ -304,7 +315,7 @@ class _Search:
                 inner = [value.func, value.args, value.keywords]
             elif isinstance(value, contextvars.ContextVar):
                 inner = [value.get(None)]
-            elif isinstance(value, weakref.ReferenceType):
+            elif type(value) is weakref.ReferenceType:
                 inner = [value()]
             elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType) and not is_tool(value):
                 inner = vars(value).values()

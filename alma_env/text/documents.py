@@ -53,7 +53,9 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
         try:
             found = [_checked(Path(path).expanduser(), role) for path in paths]
         except TypeError:
-            raise ArgumentTypeError(f"{role}={paths!r}: must be a folder, a file or a list of files") from None
+            raise ArgumentTypeError(
+                f"{role}={paths!r}: must be a folder, a file or a list of files, such as 'books/'"
+            ) from None
         if not found:
             raise ValueError(f"{role}={paths!r}: must not be empty; pass at least one file")
     if len({file.resolve() for file in found}) < len(found):

@@ -100,7 +100,9 @@ def _status(options: argparse.Namespace, console: Console) -> int:
 
     latest = 20 if options.latest is None else options.latest
     if options.id is not None and options.latest is not None:
-        raise ValueError(f"--latest {latest} with the submission {options.id}: it is for the list; leave one out")
+        raise ValueError(
+            f"--latest {latest} with submission {options.id}: only the list has a length; leave --latest out"
+        )
     if not 1 <= latest <= LONGEST_PAGE:
         raise ValueError(f"--latest {latest}: must be 1 to {LONGEST_PAGE}; use --latest {LONGEST_PAGE}")
     rows: list[tuple[str, ...]] = []

@@ -79,7 +79,7 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
             with reading(engine) as session:
                 report = static_check.check(package_of(session, options.what))
     elif options.database is not None:
-        raise ValueError(f"--database with {options.what}: a board has numbers of submissions; leave --database out")
+        raise ValueError(f"--database with {options.what}: a database has numbers of submissions; leave --database out")
     else:
         report = static_check.check_path(options.what)
     read = print_report(report, console)

@@ -19,7 +19,7 @@ class RunFailedError(AlmaError):
 def flops(found: Any, total: Any) -> dict[str, int]:
     """Return the FLOPs by phase; phases with equal printable names are added up."""
     if not isinstance(found, dict):
-        raise RunFailedError(f"flops={str(found)[:50]}: must be a table by phase")
+        raise RunFailedError(f"flops={str(found)[:50]}: must be a table by phase, as the environment sends it")
     if len(found) > PHASES:
         raise RunFailedError(
             f"flops: {len(found)} phases in one tick; at most {PHASES} are allowed; use fewer names with meter.phase"

@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:
-    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``, see `parser`."""
+    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling a function.
+
+    `agents.cli.options.parser` says how the function is written.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, **keywords)
     parser.set_defaults(command=function)
     return parser

@@ -48,7 +48,7 @@ def named_file(given: str) -> Path | None:
 
 
 def named_recordings(given: str, *, decisions: bool = False) -> list[Recording]:
-    """Return the recorded runs of a file, or those of the package for a stream, whichever an argument names."""
+    """Return the recorded runs of a file, or the package's runs of a stream."""
     return shipped_runs(given, decisions=decisions) if (file := named_file(given)) is None else load(file)
 
 

@@ -51,6 +51,7 @@ async def send(request: Request, response: Response, caller: Sender) -> Submitte
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != ZIP:
         raise HTTPException(415, f"Content-Type: must be {ZIP}; send a zip of the submission's folder with this header")
+    spend(request, "archives", caller.account_id)
     uploads: Uploads = request.app.state.uploads
     async with uploads.place(caller.account_id, network_of(request)):  # limits the archives in memory
         archive = await request.body()
@@ -64,7 +65,6 @@ async def send(request: Request, response: Response, caller: Sender) -> Submitte
 def receive(request: Request, archive: bytes, caller: Identity) -> Submitted:
     """Submit an archive under the limits of the board's operator."""
     settings: Settings = request.app.state.settings
-    spend(request, "archives", caller.account_id)
     return submit(
         request.app.state.engine,
         from_zip(archive),

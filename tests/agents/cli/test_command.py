@@ -277,10 +277,14 @@ def test_all_runs_are_checked_before_the_first_starts(capsys, tmp_path):
     [
         ("run --width 4", "runs.run.run", "goes on from here"),
         ("run --width 4 --fresh", "runs.run.run", "without --fresh goes on from here"),
-        ("surrogate record Digits-ALMA-v0", "cli.waiting.record", "goes on from here"),
-        ("surrogate record Digits-ALMA-v0 --fresh", "cli.waiting.record", "without --fresh goes on from here"),
-        ("policy train Digits-ALMA-Wait-v0 --out a.zip", "cli.waiting.train", "begins again"),
-        ("policy train-schedule Digits-ALMA-v0 --out a.npz", "cli.scheduling.train_schedule", "begins again"),
+        ("surrogate record Digits-ALMA-v0", "cli.decisions.surrogates.record", "goes on from here"),
+        (
+            "surrogate record Digits-ALMA-v0 --fresh",
+            "cli.decisions.surrogates.record",
+            "without --fresh goes on from here",
+        ),
+        ("policy train Digits-ALMA-Wait-v0 --out a.zip", "cli.decisions.policies.train", "begins again"),
+        ("policy train-schedule Digits-ALMA-v0 --out a.npz", "cli.decisions.scheduling.train_schedule", "begins again"),
     ],
 )
 def test_an_interrupt_promises_to_go_on_only_where_the_command_does(

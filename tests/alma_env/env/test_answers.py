@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import logging
 import math
@@ -243,20 +242,6 @@ class Recurrent(nn.Module):
         return self.classes(self.rows(x.flatten(1, 2).float() / 16)[0][:, -1])
 
 
-def local_settings() -> object:
-    @dataclasses.dataclass
-    class Settings:
-        width: int = 4
-
-    return Settings()
-
-
-def with_settings() -> nn.Module:
-    model = Counting()
-    model.settings = local_settings()
-    return model
-
-
 def with_logger() -> nn.Module:
     model = Counting()
     model.log = logging.getLogger("alma_env.test_answers")
@@ -265,8 +250,8 @@ def with_logger() -> nn.Module:
 
 @pytest.mark.parametrize(
     "make",
-    [*(functools.partial(Recurrent, kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)), with_settings, with_logger],
-    ids=["LSTM", "GRU", "RNN", "local class", "logger"],
+    [*(functools.partial(Recurrent, kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)), with_logger],
+    ids=["LSTM", "GRU", "RNN", "logger"],
 )
 def test_a_module_that_did_not_change_is_accepted_at_a_waiting_tick(env, make):
     model = make()

@@ -120,8 +120,14 @@ def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
         (("export", "a.txt", "--env", "Digits-ALMA-v0", "--database", "sqlite:///{}/board.db"), "csv, json, parquet"),
         (("export", "a.xls", "--env", "Digits-ALMA-v0", "--url", "http://127.0.0.1:9"), "csv, json, parquet"),
         (("status", "--latest", "0", "--database", "sqlite:///{}/board.db"), "--latest 0: must be 1 to 200"),
-        (("status", "7", "--latest", "20", "--database", "sqlite:///{}/board.db"), "it is for the list; leave one out"),
-        (("verify", "{}", "--database", "sqlite:///{}/board.db"), "a board has numbers of submissions"),
+        (
+            ("status", "7", "--latest", "20", "--database", "sqlite:///{}/board.db"),
+            "only the list has a length; leave --latest out",
+        ),
+        (
+            ("verify", "{}", "--database", "sqlite:///{}/board.db"),
+            "a database has numbers of submissions; leave",
+        ),
         (("serve", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
         (("status", "--latest", "201", "--database", "sqlite:///{}/board.db"), "--latest 201: must be 1 to 200"),
         (

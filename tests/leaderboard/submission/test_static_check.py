@@ -145,18 +145,23 @@ def test_source_that_is_not_utf8_is_refused():
     [
         (b"# coding: unicode_escape\n# a comment \\u000aHIDDEN = 1\n", "unicode_escape"),
         (b"#!/usr/bin/python\n# -*- coding: utf-7 -*-\n# a comment +AAo-import os\n", "utf-7"),
-        (b"# coding: latin-1\n", "iso-8859-1"),
-        (b"# coding: nonsense\n", "unknown encoding: nonsense"),
+        (b"# coding: latin-1\n", "latin-1"),
+        (b"# coding: nonsense\n", "nonsense"),
+        (b"\r# coding: utf-7\r# a comment +AAo-import os\n", "utf-7"),
+        (b"#!/usr/bin/python\r\n\t# vim: set fileencoding=utf-7 :\r\n", "utf-7"),
     ],
 )
 def test_source_that_python_reads_in_another_encoding_is_refused(source, encoding):
     source += b"def make_agent(env): ...\n"
     (problem,) = check(with_files(**{"agent.py": source})).errors
-    assert problem == f"agent.py: its first lines declare the encoding {encoding!r}; remove this declaration"
+    assert problem == f"agent.py: declares the encoding {encoding!r}: must be UTF-8; remove the declaration"
 
 
-def test_source_may_declare_utf8():
-    source = "# coding: utf-8\n# B\u00fccher\ndef make_agent(env): ...\n".encode()
+@pytest.mark.parametrize(
+    "line", ["# coding: utf-8", "# -*- coding: utf8 -*-", "\n\n# coding: latin-1", "x = 1  # coding"]
+)
+def test_source_may_declare_utf8_and_mention_encodings_elsewhere(line):
+    source = f"{line}\n# B\u00fccher\ndef make_agent(env): ...\n".encode()
     assert check(with_files(**{"agent.py": source})).ok
 
 
@@ -203,7 +208,7 @@ def test_sources_that_take_minutes_to_parse_are_refused():
     report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields * 2}))
     assert any("bytes of Python; the maximum is" in error for error in report.errors)
     report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields}))
-    assert "agent.py: 40000 braces; the maximum is 3000; move data to other files" in report.errors
+    assert "agent.py: 40000 braces {; the maximum is 3000; move data to other files" in report.errors
 
 
 def named(name: str, author: str = "Ada") -> Package:
