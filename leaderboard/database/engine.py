@@ -66,7 +66,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:  # ValueError: the port is not a number
-        shown = "…@".join(("", url.rpartition("@")[2])) if "@" in url else url  # without a password
+        shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url  # without a password
         raise DatabaseError(f"database {shown!r}: not a URL; {_EXAMPLES}") from error
     shown = parsed.render_as_string(hide_password=True)
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):

@@ -27,7 +27,7 @@ from leaderboard.web.guard.errors import root_path
 from leaderboard.web.guard.identity import Identity
 from leaderboard.web.guard.limits import network_of, spend
 from leaderboard.web.guard.settings import Settings
-from leaderboard.web.guard.uploads import Uploads
+from leaderboard.web.guard.uploads import place_of
 
 router = APIRouter(tags=["submissions"])
 Sender = Annotated[Identity, Depends(require("submit"))]
@@ -51,9 +51,7 @@ async def send(request: Request, response: Response, caller: Sender) -> Submitte
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != ZIP:
         raise HTTPException(415, f"Content-Type: must be {ZIP}; send a zip of the submission's folder with this header")
-    spend(request, "archives", caller.account_id)
-    uploads: Uploads = request.app.state.uploads
-    async with uploads.place(caller.account_id, network_of(request)):  # limits the archives in memory
+    async with place_of(request, caller.account_id):  # limits the archives in memory
         archive = await request.body()
         sent = await run_in_threadpool(receive, request, archive, caller)
     if not sent.new:

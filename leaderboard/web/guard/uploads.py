@@ -9,17 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Request
 
-from leaderboard.web.guard.limits import too_many
+from leaderboard.web.guard.limits import network_of, spend, too_many
 from leaderboard.web.guard.settings import Settings
 
 MOST_WAITING = 200  # uploads
 WAITING_PER_PLACE = 4  # uploads that a caller may have waiting, for each place of its own
 RETRY_SECONDS = 5
+
+
+def place_of(request: Request, account_id: int) -> AbstractAsyncContextManager[None]:
+    """Count an archive of an account towards its limit, and return the place that its upload holds inside a ``with``.
+
+    Raises:
+        HTTPException: 429, the account has sent too many archives.
+    """
+    spend(request, "archives", account_id)
+    uploads: Uploads = request.app.state.uploads
+    return uploads.place(account_id, network_of(request))
 
 
 @dataclass(eq=False)

@@ -15,9 +15,8 @@ from leaderboard.submission import package as packages
 from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
 from leaderboard.web.api.packages import receive
 from leaderboard.web.guard.identity import check_csrf, csrf_token, identity, require
-from leaderboard.web.guard.limits import network_of
 from leaderboard.web.guard.settings import Settings
-from leaderboard.web.guard.uploads import Uploads
+from leaderboard.web.guard.uploads import place_of
 from leaderboard.web.view.forms import field, redirect
 from leaderboard.web.view.render import cached_html, html, render
 
@@ -52,8 +51,7 @@ async def send(request: Request) -> Response:
     """Take a submission from the form."""
     # Before the upload, so that only known callers take a place among the uploads.
     caller = await run_in_threadpool(require, request, "submit")
-    uploads: Uploads = request.app.state.uploads
-    async with uploads.place(caller.account_id, network_of(request)):  # limits the archives in memory
+    async with place_of(request, caller.account_id):  # limits the archives in memory
         async with request.form(max_files=1, max_fields=5) as form:
             file = form.get("archive")
             archive = await file.read() if isinstance(file, UploadFile) else b""

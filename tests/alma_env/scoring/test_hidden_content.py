@@ -131,7 +131,7 @@ def test_code_that_may_read_values_without_an_operation_is_recognised(model, rea
 
 
 class Doubling(nn.Module):
-    """A wrapper of one's own, with the name of PyTorch's attribute."""
+    """A user's module, whose submodule has the name that `torch.compile` gives to the module that it wraps."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

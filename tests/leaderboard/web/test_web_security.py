@@ -259,6 +259,8 @@ def test_requests_beyond_a_rate_limit_get_retry_after(engine, ada):
         headers = {**ada.headers, "Content-Type": "application/zip"}
         sent = [client.post("/api/v1/submissions", content=b"no zip", headers=headers) for _ in range(3)]
         assert [response.status_code for response in sent] == [422, 422, 429]
+        form = {"archive": ("a.zip", b"no zip")}  # the form of the page has the same limit
+        assert client.post("/submit", files=form, headers=ada.headers).status_code == 429
     with closing(with_forms(at_one_moment(client_of(engine, changes=Rate(1, 2))))) as client:
         enter(client, ada.token)
         form = client.get("/form").text
