@@ -18,7 +18,9 @@ _WRITES_PARTS = {"index_put_": 2, "_index_put_impl_": 2, "put_": 2, "masked_fill
 _WRITES_PARTS |= {"index_fill_": 3, "index_copy_": 3, "scatter_": 3}  # the argument that is written
 _SELECTS = {"index", "_unsafe_index", "index_select"}
 _UNWRITTEN = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-_LIFTS = {"lift_fresh", "set_", "from_file", "resize_", "resize_as_"}  # the result may hold what no operation wrote
+_UNWRITTEN |= {"empty_quantized", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}
+# The result may hold what no operation wrote. With these names there are also functions in place and with `out=`.
+_LIFTS = {"lift_fresh", "set", "from_file", "resize", "resize_as", "resize_as_sparse", "_resize_output"}
 _SHAPE_ONLY = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros"}
 _SHAPE_ONLY |= {"new_ones", "new_full"}
 
@@ -77,7 +79,7 @@ def flow_of(func: OpOverload | HigherOrderOperator) -> Flow:
     named = tuple(argument.name for _, argument in arguments if argument.kwarg_only)
     if schema.name in _WRITES_STATISTICS:
         writes += [3, 4]
-    lifts = name in _LIFTS
+    lifts = name.removesuffix("_") in _LIFTS
     return Flow(
         creates=any(result.alias_info is None for result in schema.returns) and not lifts,
         writes=() if lifts else tuple(writes),

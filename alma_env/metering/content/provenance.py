@@ -23,6 +23,7 @@ from alma_env.metering.content.records import Provenance
 from alma_env.metering.content.storages import (
     WeakStorage,
     covers,
+    in_memory,
     is_opaque,
     key_of,
     parts_of,
@@ -81,7 +82,8 @@ class ProvenanceStore:
             found.foreign = found.foreign or UNKNOWN
         if flow.overwrites:
             for tensor in flow.written(args, kwargs):
-                if not covers(tensor) and not self._is_empty(tensor):
+                # What `out=` names may become smaller than its storage, which then keeps the rest of its content.
+                if (flow.writes_named or not covers(tensor)) and not self._is_empty(tensor):
                     for _ in self._look_at(tensor):
                         pass
         return found
@@ -97,6 +99,8 @@ class ProvenanceStore:
                 for part in parts_of(tensor):
                     self._create(part, flow, inputs)
         for tensor in written:
+            if flow.unwritten:
+                tensor.zero_()
             for part in parts_of(tensor):
                 self._write(part, flow, inputs, args)
 
@@ -166,6 +170,9 @@ class ProvenanceStore:
             return
         touched = self.touched.get(key)
         if flow.unwritten and touched is None:
+            storage = tensor.untyped_storage()
+            if in_memory(storage):
+                as_bytes(storage).zero_()  # freed memory holds what its last user left in it
             empty = self._unwritten[key] = Touched(WeakStorage(tensor))
             empty.sample = sample(tensor)
             return
