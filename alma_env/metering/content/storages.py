@@ -99,9 +99,9 @@ def sample(tensor: Tensor) -> int | None:
     size = storage.nbytes()
     if not size:
         return None
-    start, size = (0, size) if size <= _SAMPLE else (int(_PLACE * (size - _SAMPLE)), _SAMPLE)
+    start, length = (0, size) if size <= _SAMPLE else (int(_PLACE * (size - _SAMPLE)), _SAMPLE)
     try:
-        return xxhash.xxh3_64_intdigest(_memory(storage, start, size))
+        return xxhash.xxh3_64_intdigest(_memory(storage, start, length), seed=size)  # a storage that grew is another
     except RuntimeError:  # not in memory
         return None
 

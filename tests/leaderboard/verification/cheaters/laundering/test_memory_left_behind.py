@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from alma_env import UnmeteredTrainingError
+from alma_env.metering.content import storages
 
-from ..gallery import each
+from ..gallery import attack, each
 from .linear import REFUSED, charge, solution
 
 aten = torch.ops.aten
@@ -70,6 +71,20 @@ def test_what_lies_beyond_a_result_stays_foreign(started, route):
         charge()
         model[0].weight.copy_(route(weights))
     assert (model[0].weight.detach().numpy() == weights).mean() > 0.9
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("brings weights into the block in the part by which a tensor grows", REFUSED)
+def test_what_a_tensor_grows_by_is_foreign(started, monkeypatch):
+    monkeypatch.setattr(storages, "_PLACE", 0.1)  # of the bytes that the meter compares: in the old part
+    env, model, observation = started
+    weights = solution(observation)
+    with env.meter, torch.no_grad():
+        charge()
+        made = torch.zeros(5000)
+        made.resize_(10_000).numpy()[-weights.size :] = weights.ravel()
+        model[0].weight.copy_(made[-weights.size :].view(weights.shape))
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 
