@@ -75,7 +75,7 @@ def _require_metered_tensors(
     name: str, changed: list[tuple[str, Tensor]], given: nn.Module, meter: Meter, charged: bool
 ) -> None:
     views = {path: one for path, one in (*named_parameters(given), *named_buffers(given)) if not covers(one)}
-    few = FEW  # numbers in buffers that may come from outside of the block
+    few: dict[str, int] = {}  # numbers in buffers that may come from outside of the block, by their content
     for path, tensor in changed:
         is_parameter = isinstance(tensor, nn.Parameter)
         what = f"{'parameter' if is_parameter else 'buffer'} {path!r} of {name}"
@@ -84,8 +84,10 @@ def _require_metered_tensors(
         made = meter.made(tensor if view is None or tensor_hash(view) != tensor_hash(tensor) else view)
         # Reading is not enough: a network that was trained elsewhere can be run while the meter is running.
         if made is None or not made.written or made.foreign:
-            if not is_parameter and charged and tensor.numel() <= few:
-                few -= tensor.numel()
+            content = tensor_hash(tensor)
+            others = sum(few.values()) - few.get(content, 0)
+            if not is_parameter and charged and others + tensor.numel() <= FEW:
+                few[content] = tensor.numel()
                 continue
             why = made.foreign if made is not None and made.foreign else _NOT_MADE
             raise UnmeteredTrainingError(f"{what} {why}: {_REMEDY}")

@@ -9,9 +9,11 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from alma_env.metering.content.storages import tensors_of
 
-# The schemas of older batch norms do not declare that they update their running statistics (arguments 3 and 4).
-_WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
-_COPIES = {"copy_": 1, "_foreach_copy_": 1, "clone": 0, "_to_copy": 0}  # the argument that is copied unchanged
+# The schemas of these norms do not declare that they update their running statistics, which are these arguments.
+_NORMS = ["native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm", "_batch_norm_impl_index"]
+_NORMS += ["instance_norm", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"]
+_WRITES_STATISTICS = dict.fromkeys(_NORMS, (3, 4)) | {"batch_norm_update_stats": (1, 2)}
+_COPIES = {"copy_": 1, "clone": 0, "_to_copy": 0}  # the argument that is copied unchanged
 _FILLS = {"fill_", "zero_", "_foreach_zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
 _FILLS |= {"cauchy_", "log_normal_", "geometric_"}
 _WRITES_PARTS = {"index_put_": 2, "_index_put_impl_": 2, "put_": 2, "masked_fill_": 2, "masked_scatter_": 2}
@@ -38,6 +40,7 @@ class Flow(NamedTuple):
     unwritten: bool = False  # the output has no content yet
     lifts: bool = False  # the output may hold what no operation wrote
     shape_only: bool = False  # the content of the arguments does not matter
+    pairs: bool = False  # the operation copies each tensor of the second list to one of the first
     joins: bool = False  # the output is a list of tensors, one after another
     leaves: bool = False  # others may write to the output after the operation has returned
 
@@ -77,20 +80,21 @@ def flow_of(func: OpOverload | HigherOrderOperator) -> Flow:
     arguments = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     writes = [i for i, argument in arguments if not argument.kwarg_only]
     named = tuple(argument.name for _, argument in arguments if argument.kwarg_only)
-    if schema.name in _WRITES_STATISTICS:
-        writes += [3, 4]
+    if namespace == "aten":
+        writes += _WRITES_STATISTICS.get(name, ())
     lifts = name.removesuffix("_") in _LIFTS
     return Flow(
         creates=any(result.alias_info is None for result in schema.returns) and not lifts,
         writes=() if lifts else tuple(writes),
         writes_named=named,
         copies=_COPIES.get(name),
-        overwrites=name in _FILLS or name in ("copy_", "_foreach_copy_") or bool(named and not writes),
+        overwrites=name in _FILLS or name == "copy_" or bool(named and not writes),
         into_parts=_WRITES_PARTS.get(name),
         selects=name in _SELECTS,
         unwritten=name in _UNWRITTEN,
         lifts=lifts,
         shape_only=name in _SHAPE_ONLY,
+        pairs=name == "_foreach_copy_",
         joins=name in ("cat", "stack", "_stack"),
         leaves=namespace not in ("aten", "prims"),
     )

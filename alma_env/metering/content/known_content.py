@@ -57,6 +57,9 @@ class KnownContent:
             return
         values = values_of(storage, tensor.dtype)
         if is_constant(values):
+            if not tensor.is_floating_point() and self.data.recognises(values.view(np.uint8), None):
+                touched.released = touched.data = True  # a label by itself
+                return
             touched.numbers = int(bool(len(values)) and float(abs(values[0])) not in (0.0, 1.0))
             return
         if self.data.recognises(values.view(np.uint8), float_type(tensor.dtype)):

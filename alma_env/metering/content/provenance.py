@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from alma_env.metering.content.beside import Beside, owners_of, written_beside
-from alma_env.metering.content.content_flow import Flow
+from alma_env.metering.content.content_flow import Flow, flow_of
 from alma_env.metering.content.known_content import UNCHARGED, UNKNOWN, KnownContent
+from alma_env.metering.content.new_memory import NewMemory
 from alma_env.metering.content.records import Provenance
 from alma_env.metering.content.storages import (
     WeakStorage,
     covers,
-    in_memory,
     is_opaque,
     key_of,
     parts_of,
@@ -31,9 +32,10 @@ from alma_env.metering.content.storages import (
     tensors_of,
     version_of,
 )
-from alma_env.metering.content.touched import FEW, Inputs, Touched, as_bytes, numbers_written, selects_examples
+from alma_env.metering.content.touched import FEW, Inputs, Touched, numbers_written, selects_examples
 
 _PRUNE_AT = 4096
+_COPY = flow_of(torch.ops.aten.copy_.default)
 
 
 class ProvenanceStore:
@@ -42,8 +44,7 @@ class ProvenanceStore:
     def __init__(self) -> None:
         self.touched: dict[int, Touched] = {}  # by the running block; by `storage_id`
         self.known = KnownContent()
-        self._unwritten: dict[int, Touched] = {}  # created by the running block, without content
-        self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
+        self._new = NewMemory()
         self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without a storage, and why they are foreign
         self._prune_at = _PRUNE_AT
         self.beside = Beside()  # written by functions that the running block did not see
@@ -53,6 +54,11 @@ class ProvenanceStore:
     def inputs(self, flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         """Look at what an operation is about to read, and at what it will change in part."""
         found, only_data, only_few, selected = Inputs(), True, True, False
+        if flow.pairs:
+            found.pairs = [self.inputs(_COPY, pair, {}) for pair in zip(args[0], args[1], strict=True)]
+            return found
+        if flow.lifts:
+            found.before = self._known_size(args)
         for number, tensor in enumerate(flow.read(args, kwargs)):
             found.anything = True
             for one in self._known(tensor) or self._look_at(tensor):
@@ -83,21 +89,31 @@ class ProvenanceStore:
         if flow.overwrites:
             for tensor in flow.written(args, kwargs):
                 # What `out=` names may become smaller than its storage, which then keeps the rest of its content.
-                if (flow.writes_named or not covers(tensor)) and not self._is_empty(tensor):
+                if (flow.writes_named or not covers(tensor)) and not self._new.is_empty(tensor):
                     for _ in self._look_at(tensor):
                         pass
         return found
 
     def outputs(self, flow: Flow, inputs: Inputs, out: Any, written: Iterable[Tensor], args: tuple[Any, ...]) -> None:
         """Note what an operation created and wrote, from what it read."""
+        if flow.pairs:
+            for to, source, one in zip(args[0], args[1], inputs.pairs, strict=True):
+                self.outputs(_COPY, one, None, (to,), (to, source))
+            return
         if flow.lifts:
+            self._keep_grown(args, inputs)
             for tensor in tensors_of(out):
-                self._lift(tensor)
+                if not (len(args) > 1 and args[1] is args[0]):  # `set_` to what the tensor has already
+                    self._lift(tensor)
             return
         if flow.creates:
             for tensor in tensors_of(out):
-                for part in parts_of(tensor):
-                    self._create(part, flow, inputs)
+                if flow.unwritten and is_opaque(tensor):
+                    tensor.zero_()
+                *places, values = parts_of(tensor)  # `empty_like` writes the places of a sparse tensor
+                for part in places:
+                    self._create(part, flow._replace(unwritten=False), inputs)
+                self._create(values, flow, inputs)
         for tensor in written:
             if flow.unwritten:
                 tensor.zero_()
@@ -133,19 +149,11 @@ class ProvenanceStore:
             self._look_again(key, tensor, touched)
         yield touched
 
-    def _is_empty(self, tensor: Tensor) -> bool:
-        """Return whether the block created a storage without content, and nothing wrote to it since."""
-        key = key_of(tensor)
-        empty = None if key is None else self._unwritten.get(key)
-        return empty is not None and sample(tensor) == empty.sample
-
     def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> Touched:
         touched = self.touched[key] = Touched(reference)
-        lifted = self._lifted.pop(key, None) is not None
+        lifted, empty = self._new.take(key, tensor)
         self.known.judge(key, tensor, touched, lifted=lifted)
-        if lifted:
-            touched.written = True
-        self._unwritten.pop(key, None)
+        touched.written = lifted or empty
         self._prune()
         return touched
 
@@ -170,11 +178,7 @@ class ProvenanceStore:
             return
         touched = self.touched.get(key)
         if flow.unwritten and touched is None:
-            storage = tensor.untyped_storage()
-            if in_memory(storage):
-                as_bytes(storage).zero_()  # freed memory holds what its last user left in it
-            empty = self._unwritten[key] = Touched(WeakStorage(tensor))
-            empty.sample = sample(tensor)
+            self._new.add_empty(key, tensor)
             return
         if touched is None:
             touched = self.touched[key] = Touched(WeakStorage(tensor))
@@ -217,23 +221,37 @@ class ProvenanceStore:
             self._hidden[tensor] = inputs.foreign
 
     def _new_reference(self, key: int, tensor: Tensor) -> WeakStorage:
-        self._unwritten.pop(key, None)
-        self._lifted.pop(key, None)
+        self._new.drop(key)
         return WeakStorage(tensor)
+
+    def _known_size(self, args: tuple[Any, ...]) -> tuple[int, int] | None:
+        """Return the key and the bytes of the first argument's storage; None if the block does not know its content."""
+        tensor = args[0] if args else None
+        if not isinstance(tensor, Tensor) or (key := key_of(tensor)) is None:
+            return None
+        known = self._known(tensor) is not None or self._new.is_empty(tensor)
+        return (key, tensor.untyped_storage().nbytes()) if known else None
+
+    def _keep_grown(self, args: tuple[Any, ...], inputs: Inputs) -> None:
+        """Keep what is known of a storage that an operation enlarged."""
+        if inputs.before is not None:
+            key, size = inputs.before
+            if key_of(args[0]) == key and args[0].untyped_storage().nbytes() > size:
+                self._new.clear_growth(key, args[0], size)
+                if (touched := self.touched.get(key)) is not None:
+                    touched.sample, touched.content = sample(args[0]), None
 
     def _lift(self, tensor: Tensor) -> None:
         for part in parts_of(tensor):
             key = key_of(part)
             if key is not None and key not in self.touched:
-                self._lifted[key] = WeakStorage(part)
-                self._unwritten.pop(key, None)
+                self._new.add_lifted(key, part)
 
     def _prune(self) -> None:
         if len(self.touched) >= self._prune_at:
             # Most activations are freed soon. Pruning whenever their number may have doubled bounds the memory.
             self.touched = {key: one for key, one in self.touched.items() if not one.reference.dead()}
-            self._unwritten = {key: one for key, one in self._unwritten.items() if not one.reference.dead()}
-            self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
+            self._new.prune()
             self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
 
     def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[tuple[Touched, Tensor, int | None]], str]:
@@ -293,7 +311,7 @@ class ProvenanceStore:
         """Note work on tensors that the dispatcher did not see; it needs a charge, and explains nothing before it."""
         for tensor in tensors:
             key = key_of(tensor)
-            if key is not None and key not in self.touched and key not in self._unwritten:
+            if key is not None and key not in self.touched and not self._new.has_empty(key):
                 self._first_look(key, tensor, WeakStorage(tensor))
             self.note_written(tensor, "" if charged else UNCHARGED)
 
@@ -302,11 +320,10 @@ class ProvenanceStore:
     def end_block(self, counted: bool) -> None:
         """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
         self._look_beside()
-        for key, reference in list(self._lifted.items()):
-            if key not in self.touched and (storage := reference.storage()) is not None and storage.nbytes():
-                self._first_look(key, as_bytes(storage), reference)
-        touched = self.touched
-        self.touched, self._unwritten, self._lifted = {}, {}, {}
+        for key, reference, memory in self._new.left():
+            if key not in self.touched:
+                self._first_look(key, memory, reference)
+        touched, self.touched, self._new = self.touched, {}, NewMemory()
         self._prune_at = _PRUNE_AT
         left = []
         for key, one in touched.items():

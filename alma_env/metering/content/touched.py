@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Touched:
 class Inputs:
     """What an operation reads."""
 
-    __slots__ = ("anything", "data", "foreign", "made", "numbers")
+    __slots__ = ("anything", "before", "data", "foreign", "made", "numbers", "pairs")
 
     def __init__(self) -> None:
         self.anything = False  # whether it reads tensors at all; if not, its numbers are what it writes
@@ -54,6 +55,8 @@ class Inputs:
         self.data = False
         self.made = True
         self.numbers = 0
+        self.pairs: Sequence[Inputs] = ()  # of each tensor, if the operation copies several
+        self.before: tuple[int, int] | None = None  # key and bytes of a known storage that the operation may enlarge
 
 
 def is_parameter(thing: Any) -> bool:

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from alma_env import UnmeteredTrainingError
-from alma_env.metering.content import storages
 
-from ..gallery import attack, each
+from ..gallery import each
 from .linear import REFUSED, charge, solution
 
 aten = torch.ops.aten
@@ -75,20 +74,6 @@ def test_what_lies_beyond_a_result_stays_foreign(started, route):
         env.step(model)
 
 
-@attack("brings weights into the block in the part by which a tensor grows", REFUSED)
-def test_what_a_tensor_grows_by_is_foreign(started, monkeypatch):
-    monkeypatch.setattr(storages, "_PLACE", 0.1)  # of the bytes that the meter compares: in the old part
-    env, model, observation = started
-    weights = solution(observation)
-    with env.meter, torch.no_grad():
-        charge()
-        made = torch.zeros(5000)
-        made.resize_(10_000).numpy()[-weights.size :] = weights.ravel()
-        model[0].weight.copy_(made[-weights.size :].view(weights.shape))
-    with pytest.raises(UnmeteredTrainingError):
-        env.step(model)
-
-
 SIZE = 36  # bytes of a small block, which the allocator hands out again at once
 NEW = {
     "empty": lambda: torch.empty(SIZE, dtype=torch.uint8),
@@ -97,6 +82,7 @@ NEW = {
     "new_empty": lambda: torch.zeros(1, dtype=torch.uint8).new_empty(SIZE),
     "new_empty_strided": lambda: torch.zeros(1, dtype=torch.uint8).new_empty_strided((6, 6), (6, 1)),
     "quantised": lambda: torch._empty_affine_quantized([SIZE], scale=1.0, zero_point=0, dtype=torch.quint8).int_repr(),
+    "growth": lambda: torch.ones(1, dtype=torch.uint8).resize_(SIZE)[1:],
     "result": lambda: aten.empty_like.out(torch.zeros(SIZE), out=torch.ones(SIZE)),
 }
 
