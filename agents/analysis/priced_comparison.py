@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Any
 
 from agents.analysis.front import Front, fronts_of
+from agents.analysis.measures import require_error_rate
 from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
@@ -105,7 +106,9 @@ def compare_at_prices(
 
     Raises:
         ValueError: a schedule is unknown; no run has the subject, or a given rival; a rival is the subject for every
-            learner; a subject has no prices; or its runs have no common seed, or no rival that trains at tick 1.
+            learner; a subject has no prices; or its runs have no common seed, or no rival that trains at tick 1; the
+            runs are of text, whose errors are perplexities; or memory has a price and a learner starts without
+            parameters.
     """
     if subject is not None and not prices:
         raise ValueError(f"prices={prices!r} with subject={subject!r}: a subject needs prices; give [RunPrices(10, 0)]")
@@ -115,6 +118,7 @@ def compare_at_prices(
     notes: list[str] = []
     for title, groups, left_out in learners_of(runs):
         notes += left_out
+        require_error_rate(title, groups[0].first.run_config.protocol)
         grows = _grows(groups)
         schedules = {text: _schedule(text, grows=grows) for text in texts}
         named = {text: schedules[text] for text in rivals if subject is None or schedules[text] != schedules[subject]}
@@ -217,6 +221,15 @@ def _contest(
     full_pass = mean(sum(run.columns.flops[1].values()) * ticks for run in starting)
     usual = "every" if grows else "never"
 
+    def size(run: FinishedRun) -> float:
+        first, *others = run.columns.parameters
+        if first == 0 and any(prices.memory_price for prices in subject):
+            raise ValueError(
+                f"{title}: memory has a price in sizes of the untrained predictor, and it has no parameters; judge "
+                "this learner at a memory price of 0"
+            )
+        return sum(others) / first if first else 0.0
+
     def costs(group: SeedGroup) -> ScheduleCosts:
         kept = {seed: group.runs[seed] for seed in sorted((seeds | lacking) & set(group.runs))}
         when = group.when + ", replay" * (group.replay and "replay" not in group.when)
@@ -225,7 +238,7 @@ def _contest(
             when + f", growth {growth}" * (growth != usual),
             {seed: run.score.cer for seed, run in kept.items()},
             {seed: run.score.comp / full_pass for seed, run in kept.items()},
-            {seed: sum(run.columns.parameters[1:]) / run.columns.parameters[0] for seed, run in kept.items()},
+            {seed: size(run) for seed, run in kept.items()},
         )
 
     return _Contest(

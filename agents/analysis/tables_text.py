@@ -38,19 +38,20 @@ def latex(comparison: Comparison) -> str:
     return "\n".join(out) + "\n"
 
 
-def comma_separated(comparison: Comparison) -> str:
-    """Return a table as CSV, with one line for each number."""
+def comma_separated(*comparisons: Comparison) -> str:
+    """Return tables as CSV, with one header, and one line for each number."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    writer.writerows(_numbers(comparison))
+    writer.writerows(row for one in comparisons for row in _numbers(one))
     return out.getvalue()
 
 
-def as_json(comparison: Comparison) -> str:
-    """Return a table as a JSON list, with one object for each number; its names are the columns of the CSV."""
-    rows = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in _numbers(comparison)]
-    return json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows], indent=2, ensure_ascii=False) + "\n"
+def as_json(*comparisons: Comparison) -> str:
+    """Return tables as one JSON list, with one object for each number; its names are the columns of the CSV."""
+    rows = [row for one in comparisons for row in _numbers(one)]
+    finite = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in rows]
+    return json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in finite], indent=2, ensure_ascii=False) + "\n"
 
 
 def _numbers(comparison: Comparison) -> Iterator[list[Any]]:
@@ -70,12 +71,7 @@ _COLUMNS = (
     *("difference", "difference_half", "common_seeds", "p_holm", "significant"),
     *("over_budget", "declared"),
 )
-FORMATS: dict[str, tuple[str, Callable[[Comparison], str]]] = {
-    "markdown": (".md", markdown),
-    "latex": (".tex", latex),
-    "csv": (".csv", comma_separated),
-    "json": (".json", as_json),
-}
+ENDINGS = {"markdown": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
 
 
 def caption(comparison: Comparison) -> str:
@@ -167,9 +163,6 @@ def _escape(text: str) -> str:
 
 def joined(comparisons: Sequence[Comparison], form: str) -> str:
     """Return all tables in one format; tables in CSV share one header line, and tables in JSON are one list."""
-    if form == "json":
-        return json.dumps([row for one in comparisons for row in json.loads(as_json(one))], indent=2) + "\n"
-    texts = [FORMATS[form][1](comparison) for comparison in comparisons]
-    if form == "csv":
-        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
-    return "\n".join(texts)
+    if form in ("csv", "json"):
+        return {"csv": comma_separated, "json": as_json}[form](*comparisons)
+    return "\n".join(map({"markdown": markdown, "latex": latex}[form], comparisons))

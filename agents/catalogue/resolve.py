@@ -121,6 +121,8 @@ def _hyperparameters(
             f"straight_through={own['straight_through']!r}: only a run with gating='hard' reads it; leave it out, or "
             "set gating='hard'"
         )
+    if own.get("copy_noise") and id != "gmoe":
+        raise ValueError(f"copy_noise={own['copy_noise']}: only gmoe copies experts; leave copy_noise out, or use gmoe")
     return own, stage
 
 

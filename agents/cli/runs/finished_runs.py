@@ -76,7 +76,7 @@ def table(options: argparse.Namespace, console: Console) -> int:
     if options.out is None:
         say(console, text.rstrip("\n"))
         return 0
-    ending = tables_text.FORMATS[options.format][0]
+    ending = tables_text.ENDINGS[options.format]
     if options.out.is_dir():
         raise ValueError(f"--out {options.out}: it is a folder, and must be a file; choose another name")
     file = options.out if options.out.suffix == ending else options.out.with_name(options.out.name + ending)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,18 +38,23 @@ def _ens(experts: int, members: int) -> dict[str, Row]:
     return {f"ens {experts}@{members}": {"agent": "ens", "width": experts, "members": members}}
 
 
-def _sequential(pick: Picker, setup: Setup, size: str) -> dict[str, RunsBySeed]:
-    """Return the runs that train on each mega-batch, by row."""
+def _rows(setup: Setup) -> dict[str, Row]:
     few = setup.widths[0]
     rows = _ens(few, 2) | _ens(few, 4) | {agent: {"agent": agent, "width": few} for agent in ("gens", "gmoe")}
     for experts in setup.widths:
         rows |= _sm(experts)
-    return {name: pick(size=size, wait=1, updates=setup.updates, **row) for name, row in rows.items()}
+    return rows
+
+
+def _sequential(pick: Picker, setup: Setup, size: str, names: Iterable[str]) -> dict[str, RunsBySeed]:
+    """Return the runs of these rows that train on each mega-batch."""
+    rows = _rows(setup)
+    return {name: pick(size=size, wait=1, updates=setup.updates, **rows[name]) for name in dict.fromkeys(names)}
 
 
 def _growing(pick: Picker, setup: Setup) -> dict[str, dict[str, RunsBySeed]]:
-    """Return the rows that train on each mega-batch by size, also those of growing methods with more updates."""
-    rows = {size: _sequential(pick, setup, size) for size in setup.sizes}
+    """Return the growing methods that train on each mega-batch by size, also those with more updates."""
+    rows = {size: _sequential(pick, setup, size, ("gens", "gmoe")) for size in setup.sizes}
     few, size = setup.widths[0], setup.sizes[0]
     more = {
         f"{size}, {updates:,} updates": {
@@ -66,7 +71,7 @@ def _compare_rows(
     """Compare pairs of rows that train on each mega-batch, at each tick."""
     compared = []
     for size in setup.sizes:
-        rows = _sequential(pick, setup, size)
+        rows = _sequential(pick, setup, size, chain.from_iterable(pairs))
         compared += [
             compare(f"{size}, t={tick}: {one} − {other}", rows[one], rows[other], _perplexity_at(tick))
             for one, other in pairs
@@ -105,12 +110,12 @@ def _waiting(setup: Setup, experts: int) -> dict[str, Row]:
 def _large_is_ahead_early(pick: Picker, setup: Setup) -> list[PairedComparison]:
     base, large = setup.sizes
     wait = setup.tardy
-    base_rows = _sequential(pick, setup, base)
+    base_rows = _sequential(pick, setup, base, _rows(setup))
     for name, row in _waiting(setup, setup.widths[-1]).items():
         for times in (1, wait):
             runs = pick(size=base, wait=wait, updates=setup.updates * times, **row)
             base_rows[f"{name}, w={wait}, {times}× updates"] = runs
-    large_rows = _sequential(pick, setup, large)
+    large_rows = _sequential(pick, setup, large, (f"sm {experts}" for experts in setup.widths))
     return [
         compare(
             f"{large} sm {experts} at t=1 − {base} {name} at t={TICKS}",
@@ -192,7 +197,7 @@ def _one_model_saves_compute(pick: Picker, setup: Setup) -> list[PairedCompariso
     few, many = setup.widths[0], setup.widths[-1]
     compared = []
     for size in setup.sizes:
-        rows = _sequential(pick, setup, size)
+        rows = _sequential(pick, setup, size, (f"sm {many}", f"ens {few}@2", f"ens {few}@4"))
         for members in (2, 4):
             for tick in range(1, TICKS // members + 1):
                 compared.append(

@@ -268,6 +268,7 @@ def _holds(line: str, address: int) -> bool:
         ("gmoe", {"grow_by": (3,)}, "3 of 2 experts"),
         ("oracle", {"of": "umix"}, "of='umix'.*sm, ens"),
         ("sm", {"updates": 5}, "updates=5 with epochs=2"),
+        ("ens", {"copy_noise": 0.01}, "copy_noise=0.01: only gmoe copies experts"),
     ],
 )
 def test_a_wrong_agent_or_keyword_raises(id: str, keywords: dict[str, Any], message: str, env: AlmaEnv) -> None:
@@ -281,10 +282,10 @@ def test_the_oracle_of_an_ensemble_has_the_size_of_the_ensemble(env: AlmaEnv) ->
 
 
 def test_the_network_on_text_follows_the_keywords(env: AlmaEnv) -> None:
-    agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True, copy_noise=0.01)
+    agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True)
     body = mixture_body(agent.predictor)
     assert isinstance(body, SwitchTransformer)
     size = dataclasses.replace(SIZES["base"], context=LENGTH)
-    config = SwitchConfig(VOCABULARY, size, 3, jitter=0.01, checkpointing=True, copy_noise=0.01)
+    config = SwitchConfig(VOCABULARY, size, 3, jitter=0.01, checkpointing=True)
     assert (body.config, body.experts) == (config, 3)
     assert agent.config["size"] == "base"

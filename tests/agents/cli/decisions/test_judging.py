@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from agents.analysis.priced_comparison import compare_at_prices
+from agents.analysis.schedule_costs import RunPrices
 from agents.cli import main
 from agents.policies.next_training import WITH_GROWTH
+from agents.policies.specs import policy_from
 
+from ...fake_runs import fake_run
 from ...rl.synthetic import network_of
 
 ROOT = Path(__file__).parents[4]
@@ -62,6 +65,28 @@ def test_each_price_has_the_seeds_that_the_subject_has_there(tmp_path, capsys):
 def test_a_subject_without_prices_is_refused():
     with pytest.raises(ValueError, match=r"prices=\(\) with subject='doubling': a subject needs prices"):
         compare_at_prices([], "doubling")
+
+
+def _doubling_and_waiting(**keywords):
+    doubling = policy_from("doubling", grows=False, option="").as_plain_data()
+    schedules = [{"wait": None, "policy": doubling}, {"wait": 1}]
+    return [fake_run(seed=seed, **schedule, **keywords) for schedule in schedules for seed in (0, 1)]
+
+
+def test_runs_of_text_have_no_errors_to_compare_with_prices():
+    runs = _doubling_and_waiting(text=True)
+    with pytest.raises(ValueError, match="the runs have a perplexity, not an error rate"):
+        compare_at_prices(runs, "doubling", [RunPrices(10.0)])
+
+
+def test_learners_that_start_without_parameters_are_judged_where_memory_is_free():
+    runs = _doubling_and_waiting()
+    for run in runs:
+        run.columns.parameters[:] = [0] * len(run.columns)
+    compared, *_ = compare_at_prices(runs, "doubling", [RunPrices(10.0)])
+    assert {one.size for one in compared} == {0.0}
+    with pytest.raises(ValueError, match="it has no parameters; judge this learner at a memory price of 0"):
+        compare_at_prices(runs, "doubling", [RunPrices(10.0, 0.5)])
 
 
 def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):

@@ -64,7 +64,7 @@ def test_the_usage_shows_that_paths_may_be_left_out_and_repeated(words, paths, c
 def test_repeated_names_equal_the_names_of_the_rooms_that_define_them():
     assert list(parser.FIGURES) == list(figures.KINDS)
     assert parser.PICTURE_FORMATS == figures.FORMATS
-    assert list(parser.TABLE_FORMATS) == list(tables_text.FORMATS)
+    assert list(parser.TABLE_FORMATS) == list(tables_text.ENDINGS)
     assert parser.TABLE_KEYS == tables.KEYS
     assert (parser.PLANS, parser.SCALES) == (plans.NAMES, plans.SCALES)
     assert parser.PARTS == printed.PARTS
