@@ -15,6 +15,8 @@ from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
 from agents.policies import FixedWait, Geometric, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
+from agents.policies.learned import LearnedPolicy
+from agents.policies.learned_schedule import LearnedSchedule
 from agents.policies.validation import check_types
 from agents.training.settings import STAGE_TYPES, StageSettings, settings_without_effect
 from alma_env.errors import did_you_mean
@@ -143,6 +145,8 @@ def _policy(
         wait = policy.wait
     if wait > facts.ticks:
         raise ValueError(f"wait={wait}: the stream has only {facts.ticks} mega-batches; use at most {facts.ticks}")
+    if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
+        return dataclasses.replace(policy, grows=False)
     if policy is not None:
         return policy
     return FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))

@@ -38,7 +38,8 @@ class LearnedPolicy:
         replay: which earlier mega-batches a training repeats, see `agents.policies.replaying`; only for models whose
             actions are wait and train.
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
-        grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
+        grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments. `agents.make`
+            changes it to False for a method that does not grow.
         pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
             for models that were trained on this environment or its surrogate.
 

@@ -5,6 +5,7 @@ No number identifies the stream or the learner, so a policy can decide on stream
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -90,10 +91,10 @@ def features_of(now: Progress, *, pass_price: float, memory_price: float, grows:
     """Return the features of one run, float32 (18,).
 
     Raises:
-        ValueError: the progress has no loss of the uniform guess or no FLOPs.
+        ValueError: the progress has no loss of the uniform guess.
     """
     return features(
-        **first_version.arguments_of(now),
+        **first_version.arguments_of(dataclasses.replace(now, flops=0)),  # no feature depends on them
         last_size=now.last_size,
         processed=now.processed_since_restart,
         pass_price=pass_price,

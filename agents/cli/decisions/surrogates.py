@@ -83,16 +83,16 @@ def validate(options: argparse.Namespace, console: Console) -> int:
             raise ValueError(f"--width {width}: {options.recorded} has the widths {has}; name some, or leave it out")
     chosen = [one for one in known if options.width is None or one.width in options.width]
     for (env, learner, width, _), runs in recordings.groups(chosen).items():
-        if options.decisions or any(run.explores for run in runs):
+        possible = [run for run in runs if run.inexpressible is None]
+        if options.decisions or not possible:
             runs = [*runs, *without_growth(runs, [one for one in known if one.env == env])]
             episodes = options.episodes or decision_fidelity.EPISODES
-            _validate_decisions(f"{env}, {learner} {width}", runs, episodes, console)
+            _validate_decisions(f"{env}, {learner} {width}, v1", runs, episodes, console)
             continue
-        possible = [run for run in runs if run.inexpressible is None]
         compared = fidelity.held_out(possible, options.episodes or fidelity.EPISODES)
         _name_left_out(runs, console)
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
-        table.title = f"{env}, {learner} {width}"
+        table.title = f"{env}, {learner} {width}, v0"
         for one in sorted(compared, key=lambda one: one.real):
             table.add_row(escape(one.schedule), str(one.runs), f"{one.real:.2f}", f"{one.surrogate:.2f}")
         console.print(table)

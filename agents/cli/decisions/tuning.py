@@ -46,7 +46,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     stream, file = named_runs(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
-        models = models_for(stream, options.learner, width, file)
+        models = models_for(stream, options.learner, width, file, options.reward_on)
         recorded = {name: all(getattr(model, name) for model in models) for name in ("replays", "restarts", "grows")}
         names = candidates(models[0].ticks, **recorded)
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
@@ -61,7 +61,10 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         width = "all" if row.width is None else str(row.width)
         table.add_row(width, str(RunPrices(row.pass_price, row.memory_price)), escape(row.schedule), *numbers)
     console.print(table)
-    legend = f"{PRICE} CER: of ticks 1 to the last. ±: 95 % interval over simulated episodes (Student's t)"
+    legend = (
+        f"{PRICE} CER: of ticks 1 to the last, on the {options.reward_on} set. ±: 95 % interval over simulated "
+        "episodes (Student's t)"
+    )
     console.print(legend, highlight=False)
     return 0
 

@@ -49,6 +49,8 @@ def add_surrogate(commands: Any) -> None:
     text = "prices of the untrained size in errors per tick, default 0"
     add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
     add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
+    on = "error that counts: on the test set (default), or on the validation parts of the whole stream"
+    add("--reward-on", default="test", choices=["test", "validation"], help=on)
     add_json(tune)
     real = add_command(
         kinds, "schedules", "decisions.tuning:schedules", "compare the costs of schedules in recorded runs"

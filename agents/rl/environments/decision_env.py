@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -111,7 +110,6 @@ class DecisionEnv(WaitEnv):
 
     def seen_at(self, progress: Progress) -> NDArray[np.float32]:
         """Return the observation for a progress at the prices of the episode, float32 (18,)."""
-        progress = dataclasses.replace(progress, flops=0)  # no priced feature depends on them
         return np.asarray(
             features_of(progress, pass_price=self.pass_price, memory_price=self.memory_price, grows=self.grows)
         )

@@ -19,7 +19,9 @@ from gymnasium.envs.registration import load_env_creator
 from agents.policies.validation import check_types
 from agents.rl.environments.checks import checked_count
 from agents.rl.environments.keywords import keywords_of_class, refuse_unknown
+from agents.rl.models.training_model import require_all_decisions
 from agents.rl.registration import require_trainable
+from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.surrogates.episodes import EpisodesVectorEnv
 from alma_env.data.permutation import require_integer
 from alma_env.errors import did_you_mean, how_to_install
@@ -67,7 +69,8 @@ def train_policy(
 
     Raises:
         ValueError: an unknown algorithm or environment, a keyword with a wrong value, a setting that the algorithm
-            does not have, or Stable-Baselines3 is not installed.
+            does not have, a surrogate of v1 fitted to runs without replay or restarts, or Stable-Baselines3 is not
+            installed.
         TypeError: steps or seed are not integers.
         ArgumentTypeError: the surrogate has no such keyword.
     """
@@ -181,6 +184,8 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         refuse_unknown(environment, [keyword for keyword in keywords if keyword not in known])
         made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, EpisodesVectorEnv)
+        if isinstance(made, DecisionSurrogateVectorEnv):
+            require_all_decisions(made.models)
         from stable_baselines3.common.vec_env import VecMonitor
 
         return VecMonitor(SurrogateVecEnv(made)), made.ticks

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +22,10 @@ from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.real_runs import FIRST_SEED, RealRuns
 from agents.rl.learning.train import require_seed
-from agents.rl.models.training_model import TrainingModel
+from agents.rl.models.training_model import TrainingModel, require_all_decisions
 from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
 from alma_env.data.permutation import require_integer
 from alma_env.errors import how_to_install
-
-if TYPE_CHECKING:
-    pass
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
@@ -84,12 +81,7 @@ def train_schedule(
     seed = require_seed(seed)
     ranges = {"pass_price": pass_price, "memory_price": memory_price}
     prices = {name: astuple(PriceRange.of(name, price)) for name, price in ranges.items()}
-    for number, one in enumerate(models):
-        if not (one.replays and one.restarts):
-            raise ValueError(
-                f"model {number}: replays={one.replays}, restarts={one.restarts}: a schedule decides about replay and "
-                "restarts; record runs with `alma surrogate record`, exploring runs among them"
-            )
+    require_all_decisions(models)
     try:
         from stable_baselines3 import PPO
         from stable_baselines3.common.utils import LinearSchedule

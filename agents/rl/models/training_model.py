@@ -14,6 +14,7 @@ the fit, which knows few seeds (`agents.rl.models.training_fit`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,3 +137,16 @@ class TrainingModel:
     replays: bool
     restarts: bool
     grows: bool
+
+
+def require_all_decisions(models: Sequence[TrainingModel]) -> None:
+    """Raise ValueError if a model was fitted to runs without replay or without restarts.
+
+    A policy that learns on such a model never sees what these decisions do, and a run carries them out.
+    """
+    for number, one in enumerate(models):
+        if not (one.replays and one.restarts):
+            raise ValueError(
+                f"model {number}: replays={one.replays}, restarts={one.restarts}: a schedule decides about replay and "
+                "restarts; record runs with `alma surrogate record`, exploring runs among them"
+            )

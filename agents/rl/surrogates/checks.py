@@ -101,11 +101,14 @@ def checked_mask(mask: Any, num_envs: int, started: bool) -> NDArray[np.bool_]:
         started: whether all episodes have been started before.
 
     Raises:
-        ValueError: the mask is of another shape, or it leaves out an episode that was never started.
+        ValueError: the mask is of another shape or dtype, or it leaves out an episode that was never started.
     """
-    if np.shape(mask) != (num_envs,):
-        raise ValueError(f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {num_envs} episodes")
-    starts = np.asarray(mask, bool)
+    starts = np.asarray(mask)
+    if starts.shape != (num_envs,) or starts.dtype != bool:
+        raise ValueError(
+            f"reset_mask of shape {starts.shape} and dtype {starts.dtype}: must be one bool for each of {num_envs} "
+            "episodes"
+        )
     if not started and not starts.all():
         raise ValueError(
             f"reset_mask with {starts.sum()} of {num_envs} episodes: the first reset must start all of them, because "

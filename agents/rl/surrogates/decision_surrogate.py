@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices
 from agents.policies.choices import CHOICES, GROW, MASKS, REPLAY, RESTART, TRAIN, choice_space, megabatches_with
 from agents.policies.masks import mask_state
-from agents.policies.priced_features import feature_space, features, write_waiting
+from agents.policies.priced_features import PRICES, feature_space, features, write_waiting
 from agents.rl.environments.checks import checked_count
 from agents.rl.environments.keywords import refuse_unknown
 from agents.rl.environments.price_range import PriceRange
@@ -40,9 +40,9 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
 
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
     `models_for`, which are not used if ``models`` are given; with ``stream=None``, the stream is the stream of the
-    recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are
-    those of `DecisionEnv`; with ``models``, ``reward_on`` has no effect. ``autoreset_mode`` and ``render_mode`` are
-    those of `SurrogateVectorEnv`. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
+    recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are those of `DecisionEnv`; with ``models``,
+    ``reward_on`` has no effect. ``autoreset_mode``, ``render_mode`` and the infos are those of `SurrogateVectorEnv`;
+    infos also have the prices. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
     not void; a choice with replay, a restart or growth is masked, too, if no recorded run has any of its kind.
 
     Raises:
@@ -217,9 +217,9 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         masks: NDArray[np.bool_] = self._masks.take(self._curve * len(MASKS[True]) + state, 0)
         return masks
 
-    def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
-        masks = {"action_mask": self.action_masks(), "_action_mask": np.ones(self.num_envs, bool)}
-        return super()._infos(vectors) | masks
+    def _infos(self, vectors: NDArray[np.float64], ended: NDArray[np.bool_]) -> dict[str, Any]:
+        more = dict(zip(PRICES, self._prices.copy(), strict=True)) | {"action_mask": self.action_masks()}
+        return super()._infos(vectors, ended) | more | {f"_{name}": np.ones(self.num_envs, bool) for name in more}
 
 
 class DecisionSurrogateEnv(SurrogateEnv):

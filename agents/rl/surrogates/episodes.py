@@ -93,7 +93,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             ValueError: an unknown option, a mask of another shape, or a first reset of some episodes only.
         """
         options = read_options(options, "{'reset_mask': mask}")
-        mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
+        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, bool)))
         if options:
             raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
         rows = np.flatnonzero(checked_mask(mask, self.num_envs, self._started))
@@ -101,7 +101,8 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._started = True
         self._start(rows)
         self._note_start(rows)
-        return self._observations(), self._infos(self._vectors(np.zeros(self.num_envs)))
+        infos = self._infos(self._vectors(np.zeros(self.num_envs)), self._ended)
+        return self._observations(), infos | {name: mask.copy() for name in infos if name.startswith("_")}
 
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes: tick 0 is scored and D_1 has arrived."""
@@ -150,7 +151,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             self._ended = ended.copy()
         elif ended.any():
             infos = self._restart(ended, vectors)
-        infos |= self._infos(vectors)
+        infos |= self._infos(vectors, self._ended)
         return self._observations(), rewards, ended, np.zeros_like(ended), infos
 
     def _restart(self, ended: NDArray[np.bool_], vectors: NDArray[np.float64]) -> dict[str, Any]:
@@ -159,7 +160,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         final = np.full(self.num_envs, None, dtype=object)
         for row, observation in zip(rows, self._features(rows), strict=True):
             final[row] = observation
-        last = self._infos(vectors.copy())
+        last = self._infos(vectors.copy(), ended)
         for values in last.values():
             values[~ended] = 0  # as Gymnasium fills the rows of episodes without a final info
         self._start(rows)
@@ -198,8 +199,17 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             "flops": self._flops[rows],
         }
 
-    def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
-        infos = {"cer": self._cer.copy(), "comp": self._flops.copy(), "vector_reward": vectors}
+    def _infos(self, vectors: NDArray[np.float64], ended: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos after the last scored tick, which is the present one where an episode has ended."""
+        infos = {
+            "tick": self._tick - ~ended,
+            "ticks": np.full(self.num_envs, self.ticks),
+            "error": self._error.copy(),
+            "parameters": self._parameters().copy(),
+            "comp": self._flops.copy(),
+            "cer": self._cer.copy(),
+            "vector_reward": vectors,
+        }
         return infos | {f"_{name}": np.ones(self.num_envs, bool) for name in infos}
 
     def keep_course(self) -> None:

@@ -176,7 +176,10 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         ended = over | (self._tick == self.ticks)
         rewards = self._rewards(vectors)
         infos = self._restart(ended, vectors) if ended.any() else {}
-        return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
+        return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors, self._ended)
+
+    def _infos(self, vectors: NDArray[np.float64], ended: NDArray[np.bool_]) -> dict[str, Any]:
+        return super()._infos(vectors, ended) | {"tick": self._tick.copy()}  # of the last training
 
     def decide(self, train: Any, sizes: Any, restart: Any, grow: Any) -> Any:
         """Raise NotImplementedError: a step of this environment has many ticks."""

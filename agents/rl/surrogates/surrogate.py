@@ -97,4 +97,4 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
 
 def _first(infos: dict[str, Any]) -> dict[str, Any]:
     names = (name for name in infos if f"_{name}" in infos and not name.startswith("final_"))
-    return {name: infos[name][0] if np.ndim(infos[name]) > 1 else float(infos[name][0]) for name in names}
+    return {name: infos[name][0] if np.ndim(infos[name]) > 1 else infos[name][0].item() for name in names}

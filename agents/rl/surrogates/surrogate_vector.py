@@ -43,6 +43,9 @@ class SurrogateVectorEnv(EpisodesVectorEnv):
     ``flops_price``, ``parameter_price`` and ``reward_on`` are those of `WaitEnv`; with ``curves``, ``reward_on`` has no
     effect, and the error is the one to which the curves were fitted.
 
+    The infos are those of `WaitEnv`, without ``refused``. With ``reward_on="validation"``, ``error`` and ``cer`` are
+    those of the validation parts.
+
     ``autoreset_mode`` says when a finished episode starts again, as in Gymnasium: ``SAME_STEP``, in the same step, and
     the infos have ``final_obs`` and ``final_info``; ``NEXT_STEP``, in the next step, which ignores the action and has
     reward 0; ``DISABLED``, at ``reset`` with a mask. It is an ``AutoresetMode`` or its value, such as ``"NextStep"``.

@@ -60,7 +60,10 @@ def test_real_stream_and_surrogate_count_the_same(learner, model):
     simulated, infos = ours.reset(seed=0)
     draw = np.random.default_rng(1)
     counted = np.delete(np.arange(len(NAMES)), VALIDATION)
+    same = ("tick", "ticks", "parameters", "pass_price", "memory_price")
     for tick in range(TICKS):
+        assert {name for name in infos if f"_{name}" in infos} - {"final_obs", "final_info"} == set(info) - {"refused"}
+        assert [infos[name][0] for name in same] == [info[name] for name in same]
         assert np.array_equal(info["action_mask"], infos["action_mask"][0])
         assert np.array_equal(info["action_mask"], real.action_masks())
         choice = draw.integers(len(CHOICES))
@@ -69,7 +72,9 @@ def test_real_stream_and_surrogate_count_the_same(learner, model):
         last = infos["final_obs"][0] if tick == TICKS - 1 else simulated[0]
         assert seen in real.observation_space
         assert np.allclose(seen[counted], last[counted], atol=1e-6), NAMES
-    assert np.array_equal(info["action_mask"], infos["final_info"]["action_mask"][0])
+    last = infos["final_info"]
+    assert [last[name][0] for name in same] == [info[name] for name in same]
+    assert np.array_equal(info["action_mask"], last["action_mask"][0])
 
 
 def test_the_last_info_of_a_single_surrogate_describes_the_episode_that_ended(model):

@@ -73,6 +73,11 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
     assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(actions) if action]
 
 
+def test_a_policy_does_not_learn_decisions_on_a_surrogate_without_them(file):
+    with pytest.raises(ValueError, match="model 0: replays=.*, restarts=False: a schedule decides about replay and"):
+        train_policy("Digits-ALMA-Wait-Surrogate-v1", steps=64, recorded=str(file), width=4)
+
+
 @pytest.mark.parametrize("price", [0, 30])
 def test_a_policy_for_all_decisions_decides_as_its_model_does_at_its_price(price, tmp_path):
     name = "Digits-ALMA-Wait-Surrogate-v1"
@@ -86,8 +91,10 @@ def test_a_policy_for_all_decisions_decides_as_its_model_does_at_its_price(price
         decisions[len(decisions) + 1] = decision_of(action, ticks=20, grows=False)
         observation, _, ended, _, _ = env.step(action)
     alma = alma_env.make("Digits-ALMA-v0")
-    policy = policy_from(f"{file}:pass_price={price}")
+    policy = agents.LearnedPolicy(file, pass_price=price)
     agent = agents.make("sm", alma, width=4, epochs=1, policy=policy)
+    policy = policy_from(f"{file}:pass_price={price}")  # for the command line's default agent, sm, which cannot grow
+    assert agent.config["policy"] == agents.policy_record(policy)
     agents.run(alma, agent, 0)
     made = {record.tick: (record.replay, record.window, record.restart) for record in agent.history}
     trainings = {tick: one for tick, one in decisions.items() if one.train}

@@ -232,22 +232,32 @@ def test_the_shipped_runs_make_a_faithful_surrogate_of_the_digits():
 
 def test_a_command_validates_runs_with_all_decisions(episodes, tmp_path, capsys):
     save(episodes, tmp_path / "own.npz")
-    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), "--episodes", "2"]) == 0
+    words = ["--episodes", "2", "--decisions"]
+    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), *words]) == 0
     out = capsys.readouterr().out
+    assert "sm 4, v1" in out
     assert "rank correlation of 6 schedules" in out
     assert "wait 13" in out
     exploring = [dataclasses.replace(one, schedule=f"exploring {number}") for number, one in enumerate(episodes)]
     save(exploring, tmp_path / "exploring.npz")
-    assert main(["surrogate", "validate", str(tmp_path / "exploring.npz"), "--episodes", "2"]) == 0
+    assert main(["surrogate", "validate", str(tmp_path / "exploring.npz"), *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"no schedule has two runs; rank correlation of {len(episodes)} runs: 0." in out
     assert "nan" not in out
 
 
+def test_the_surrogate_of_the_first_version_is_judged_unless_the_second_is_asked_for(episodes, tmp_path, capsys):
+    save(episodes, tmp_path / "own.npz")
+    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), "--episodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "sm 4, v0" in out
+    assert f"{sum(one.explores for one in episodes)} of {len(episodes)} runs are left out" in out
+
+
 def test_a_command_validates_only_the_named_widths(episodes, tmp_path, capsys):
     file = tmp_path / "own.npz"
     save([*episodes, *(dataclasses.replace(one, width=9) for one in episodes)], file)
-    assert main(["surrogate", "validate", str(file), "--width", "9", "--episodes", "2"]) == 0
+    assert main(["surrogate", "validate", str(file), "--width", "9", "--episodes", "2", "--decisions"]) == 0
     assert capsys.readouterr().out.count("rank correlation of 6 schedules") == 1
     assert main(["surrogate", "validate", str(file), "--width", "5"]) == 2
     assert f"--width 5: {file} has the widths 4, 9; name some" in " ".join(capsys.readouterr().err.split())

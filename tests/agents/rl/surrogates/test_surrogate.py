@@ -182,9 +182,10 @@ def test_a_mask_starts_some_episodes_again(curve):
     env.reset(seed=0)
     env.step(np.array([1, 1, 1]))
     observations, infos = env.reset(options={"reset_mask": np.array([True, False, True])})
+    np.testing.assert_array_equal(infos["_vector_reward"], [True, False, True])
     assert observations[:, NAMES.index("tick")] * TICKS == pytest.approx([1, 2, 1])
     assert infos["comp"][1] > 0
-    with pytest.raises(ValueError, match="reset_mask of shape \\(2,\\): must be one bool for each of 3"):
+    with pytest.raises(ValueError, match="reset_mask of shape \\(2,\\) and dtype bool: must be one bool for each of 3"):
         env.reset(options={"reset_mask": np.array([True, False])})
 
 
