@@ -107,9 +107,7 @@ def test_the_first_reset_must_start_all_episodes(curve):
         env.reset(options={"reset_mask": np.array([True, False, False])})
     with pytest.raises(RuntimeError, match="step\\(\\) before reset"):
         env.step(np.zeros(3, int))
-    with pytest.raises(
-        ValueError, match="reset_mask of shape \\(3,\\) and dtype int64: must be one bool for each"
-    ):
+    with pytest.raises(ValueError, match="reset_mask of shape \\(3,\\) and dtype int64: must be one bool for each"):
         env.reset(options={"reset_mask": np.array([0, 1, 2])})
     observations, _ = env.reset(seed=0, options={"reset_mask": np.ones(3, bool)})
     assert observations in env.observation_space
