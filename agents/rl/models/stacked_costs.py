@@ -30,16 +30,18 @@ class StackedCosts:
                 f"streams of {', '.join(str(one.ticks) for one in fitted)} mega-batches: one environment must have "
                 "streams of equal length; make one environment per length"
             )
-        steps = max(len(one.parameters) for one in fitted)
-
-        def padded(values: NDArray[Any]) -> NDArray[Any]:
-            """Repeat the last recorded value: further growth steps change nothing."""
-            return np.concatenate([values, np.repeat(values[-1:], steps - len(values), 0)])
-
         self.ticks = fitted[0].ticks
+        steps = max(self.ticks + 1, *(len(one.parameters) for one in fitted))
+
+        def extended(values: NDArray[Any]) -> NDArray[Any]:
+            """Add what a recorded growth step adds on average for each further one; a policy may take more of them."""
+            further = np.arange(1, steps - len(values) + 1).reshape(-1, *(1,) * (values.ndim - 1))
+            each = np.maximum(values[-1] - values[0], 0) / max(len(values) - 1, 1)
+            return np.concatenate([values, values[-1] + further * each])
+
         self.guess_loss = np.array([one.guess_loss for one in fitted])
-        self._parameters = np.stack([padded(one.parameters) for one in fitted])
-        self._flop_lines = np.stack([padded(one.flops) for one in fitted])
+        self._parameters = np.stack([extended(one.parameters) for one in fitted])
+        self._flop_lines = np.stack([extended(one.flops) for one in fitted])
 
     def __len__(self) -> int:
         return len(self.guess_loss)
