@@ -33,6 +33,13 @@ hypothesis.settings.load_profile("tests")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Start each test from the same random numbers, whatever tests the worker ran before it."""
+    torch.manual_seed(0)
+
+
 # Files that take more than ten seconds. They start first, so that no worker is left alone with one of them at the end.
 LONG_FILES = (
     "test_verify.py",
