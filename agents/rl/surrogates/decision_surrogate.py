@@ -41,8 +41,8 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
     `models_for`, which are not used if ``models`` are given; with ``stream=None``, the stream is the stream of the
     recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are those of `DecisionEnv`; with ``models``,
-    ``reward_on`` has no effect. ``autoreset_mode``, ``render_mode`` and the infos are those of `SurrogateVectorEnv`;
-    infos also have the prices. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
+    ``reward_on`` has no effect. ``autoreset_mode``, ``render_mode`` and the infos are those of `SurrogateVectorEnv`.
+    The infos also have the prices. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
     not void; a choice with replay, a restart or growth is masked, too, if no recorded run has any of its kind.
 
     Raises:

@@ -90,7 +90,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
         Raises:
             TypeError: the seed is not an integer, or the options are no dictionary.
-            ValueError: an unknown option, a mask of another shape, or a first reset of some episodes only.
+            ValueError: an unknown option, a mask of another shape or dtype, or a first reset of some episodes only.
         """
         options = read_options(options, "{'reset_mask': mask}")
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, bool)))

@@ -145,14 +145,23 @@ def test_honest_networks_are_accepted(started, learner):
     assert env.ledger[-1].digest
 
 
+def with_switches(values):
+    made = network()
+    for number, value in enumerate(values):
+        made.register_buffer(f"enabled_{number}", torch.tensor(value))
+    return made
+
+
 def test_equal_switches_of_many_layers_are_one_number(started):
     env, _, observation = started
-    second = network()
-    for number in range(20):
-        second.register_buffer(f"enabled_{number}", torch.tensor(3.0))
+    equal, different = with_switches([3.0] * 20), with_switches([3.0 + number for number in range(20)])
     with env.meter:
-        fit(second, observation)
-    env.step(second)
+        fit(equal, observation)
+        fit(different, observation)
+    with pytest.raises(alma_env.UnmeteredTrainingError, match="buffer 'enabled_16'"):
+        env.step(different)
+    env.step(equal)
+    assert env.ledger[-1].digest
 
 
 def test_the_places_of_a_sparse_tensor_without_values_remain():
