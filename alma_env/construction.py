@@ -15,8 +15,10 @@ from alma_env.env import AlmaEnv
 from alma_env.errors import ArgumentTypeError, did_you_mean
 from alma_env.registration import (
     ARRAYS_ID,
+    ARRAYS_PROPERTIES,
     NAMESPACE,
     PROTOCOL_KEYWORDS,
+    ROWS_KEYWORDS,
     STREAM_IDS,
     TEXT_ID,
     TEXT_TICKS,
@@ -35,12 +37,14 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     """Make an environment by id, without Gymnasium's wrappers.
 
     Args:
-        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids. ``"alma_env/CIFAR10-ALMA-v0"`` is the same.
+        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids. ``"alma_env/CIFAR10-ALMA-v0"`` is the
+            same, and so is ``"alma_env:CIFAR10-ALMA-v0"``, the id for ``gymnasium.make``.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
             ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
             ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``data``, a file or folder, see
             `from_path`, or a `DataSet`; or ``train`` and ``test``, pairs of arrays; and ``name``, ``classes``,
-            ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
+            ``scale``, ``mean``, ``std``; with a folder of images or of Hugging Face also ``columns`` and ``folder``,
+            see `from_dataset`. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
             ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``, see
             `alma_env.text.stream.text_stream`. Without ``train`` and ``valid``, ``Text-ALMA-v0`` streams the small text
             that comes with the package.
@@ -58,7 +62,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     """
     if not isinstance(id, str):
         raise ArgumentTypeError(f"id={reprlib.repr(id)}: must be the id of a stream, one of {', '.join(STREAM_IDS)}")
-    id = id.removeprefix(NAMESPACE)
+    id = id.removeprefix("alma_env:").removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
@@ -73,9 +77,34 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         )
     _require_known(id, keywords)  # `gymnasium.make` would take keywords of its own wrappers, which are left out here
     Renderer(keywords.get("render_mode"))  # and it would collect the frames of "rgb_array_list" in a wrapper
+    if id == ARRAYS_ID and keywords.get("data") is None:
+        keywords = _with_data(keywords)
     env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
     assert isinstance(env, AlmaEnv)
     return env
+
+
+def _with_data(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords with ``data`` in the place of ``train`` and ``test``.
+
+    The environment's ``spec`` keeps all keywords, and a copy of the environment copies them. A `DataSet` is copied by
+    reference.
+    """
+    train, test = keywords.get("train"), keywords.get("test")
+    if train is None or test is None:
+        return keywords
+    _refuse_rows(keywords)
+    properties = {name: keywords[name] for name in ARRAYS_PROPERTIES if name in keywords}
+    others = {name: value for name, value in keywords.items() if name not in {"train", "test", *properties}}
+    return others | {"data": from_arrays(train, test, **properties)}
+
+
+def _refuse_rows(keywords: Mapping[str, Any]) -> None:
+    for name in ROWS_KEYWORDS:
+        if name in keywords:
+            raise ValueError(
+                f"{name}= with train= and test=: only data=PATH has rows, columns and a file; leave it out"
+            )
 
 
 def build(data: str, ticks: int, *, root: str | Path | None = None, download: bool = True, **keywords: Any) -> AlmaEnv:
@@ -99,6 +128,7 @@ def build_from_arrays(
             f"{ARRAYS_ID} without data: pass the arrays, "
             f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50), or data=FILE"
         )
+    _refuse_rows(keywords)
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
 
 
@@ -148,7 +178,7 @@ def _require_known(id: str, keywords: Mapping[str, Any]) -> None:
         if name not in allowed:
             known = ", ".join(allowed)
             raise ArgumentTypeError(
-                f"{name}={reprlib.repr(value)}: unknown keyword of this environment; the keywords are {known}"
+                f"{name}={reprlib.repr(value)}: unknown keyword; the keywords are {known}"
                 f"{did_you_mean(name, allowed)}"
             )
 

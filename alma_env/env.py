@@ -16,18 +16,19 @@ from gymnasium import spaces
 from torch import nn
 
 from alma_env.answers import Answers, as_it_answers
-from alma_env.data.permutation import require_integer
+from alma_env.data.permutation import require_seed
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
 from alma_env.metering.content.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.meter import Meter, uncharged
 from alma_env.metering.tally import Charge
-from alma_env.protocol import Protocol, read_options, require_arrived, require_same
+from alma_env.protocol import Protocol, read_options, require_arrived
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
+from alma_env.saved_state import SavedState, checked_generator, checked_meter, damage_named, read_episode, require_same
 from alma_env.scoring.admission import is_untrained, require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, Kind
@@ -53,8 +54,9 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
     ``PredictorSpace``: the action is the predictor to deploy at this tick, or ``None`` to keep the deployed one. A
     predictor is any ``torch.nn.Module`` that maps a batch of raw inputs to floating-point logits of shape
     ``(batch, classes)``; for text, token ids ``(batch, T)`` to logits ``(batch, T, V)`` of the next tokens. The
-    environment runs a copy in eval mode; the module stays the learner's. A predictor whose content has not changed is
-    not run again.
+    environment runs a copy in eval mode; the module stays the learner's. It sets the attribute ``training`` of all
+    modules in the copy and does not call ``eval()``, which a class can override. A predictor whose content has not
+    changed is not run again.
 
     ## Observation Space
     The mega-batch that has just arrived, as NumPy arrays: ``{"train": {"x", "y"}, "valid": {"x", "y"}}``. Images are
@@ -197,7 +199,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         options = read_options(options, "{'predictor': module}")
         predictor = options.pop("predictor", None)
         if options:
-            raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'predictor'")
+            raise ValueError(f"options {sorted(options, key=str)}: unknown; the only option of reset is 'predictor'")
         started = self.begin(self.consider_reset(seed, predictor))
         self._renderer.show(self._view)
         return started
@@ -207,7 +209,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
 
         An arena resets several environments: either all of them start, or none.
         """
-        seed = None if seed is None else require_integer(seed, "seed")  # Gymnasium takes no integers of NumPy
+        seed = None if seed is None else require_seed(seed)  # Gymnasium takes no integers of NumPy
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
@@ -436,13 +438,23 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
             ValueError: the state was saved by an environment with another data set or protocol, or is no such state.
             RuntimeError: the meter is running. The episode does not change.
         """
+        self.restore(self.consider_state(state))
+
+    def consider_state(self, state: dict[str, Any]) -> SavedState:
+        """Read what `load_state_dict` will restore, and change nothing; raises its errors."""
+        self.meter.require_stopped("load its state")
         require_same(state, self.protocol(), "an environment with the same data and protocol")
-        episode = Episode.from_dict(state)
-        assert episode.stream_seed is not None
-        stream, generator = self._make_stream(episode.stream_seed), state["generator"]
-        self.meter.load_state_dict(state["meter"])
-        self.np_random.bit_generator.state = generator
-        self._stream, self._episode = stream, episode
+        with damage_named():
+            episode = read_episode(state)
+            assert episode.stream_seed is not None
+            meter, generator = checked_meter(state["meter"]), checked_generator(state["generator"])
+            return SavedState(episode, self._make_stream(episode.stream_seed), meter, generator)
+
+    def restore(self, saved: SavedState) -> None:
+        """Continue from a state that `consider_state` read."""
+        self.meter.load_state_dict(saved.meter)
+        self.np_random.bit_generator.state = saved.generator
+        self._stream, self._episode = saved.stream, saved.episode
         self._note_arrived()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,14 +9,20 @@ reference to the environment, it round-trips through JSON to the last bit, and e
 from __future__ import annotations
 
 import json
+import math
+import reprlib
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from alma_env.errors import MissingPackageError, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pandas
+
+_NUMBERS = ("tick", "error", "parameters", "buffers", "inference_flops", "paper_flops", "seconds")  # columns of a row
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Row:
         """Read a row from the dictionary of ``dataclasses.asdict``, also from JSON.
 
         Raises:
-            ValueError: a column is missing or unknown.
+            ValueError: a column is missing or unknown, or a number is not finite.
         """
         names = {f.name for f in fields(cls)}
         if set(values) | {"registered"} != names:
@@ -73,6 +79,12 @@ class Row:
                 f"columns {wrong}: a ledger row has exactly the columns {sorted(names)}; "
                 "read it with the version of alma-env that wrote it"
             )
+        for name in _NUMBERS:
+            value = values[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(
+                    f"{name}={reprlib.repr(value)}: must be a finite number; no environment writes another"
+                )
         texts = {name: tuple(values.get(name, ())) for name in ("declared", "registered")}
         return cls(**{**values, **texts, "flops": dict(values["flops"])})
 
@@ -187,8 +199,15 @@ class Ledger:
         return records
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the rows as a DataFrame; needs the extra ``pandas``."""
-        import pandas
+        """Return the rows as a DataFrame.
+
+        Raises:
+            MissingPackageError: the extra ``pandas`` is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingPackageError(f"to_pandas() needs the package pandas; {how_to_install('pandas')}") from error
 
         return pandas.DataFrame.from_records(self.records())
 
@@ -211,6 +230,8 @@ class Ledger:
                 raise ValueError(
                     f"line {number}: not a ledger row ({error}); each line must be one JSON object"
                 ) from error
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
             ledger.append(row)
         return ledger
 

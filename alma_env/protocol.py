@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ import numpy as np
 
 from alma_env.data.datasets import DataSet
 from alma_env.data.permutation import require_integer
-from alma_env.data.stream import Stream
+from alma_env.data.stream import Stream, as_written
 from alma_env.errors import ArgumentTypeError
 from alma_env.text.corpus import TextCorpus
 
@@ -21,11 +22,13 @@ PARTITIONS = ("alma", "continuum")
 
 @dataclass(frozen=True)
 class Protocol:
-    """The arguments of ``AlmaEnv``, except for the data; its manual describes them. They are Python numbers, for JSON.
+    """The arguments of ``AlmaEnv`` without ``data``; the manual of ``AlmaEnv`` describes them.
+
+    Numbers of NumPy and fractions become numbers of Python, so that the protocol can be written as JSON.
 
     Raises:
         TypeError: an argument is not a number, or not a whole one.
-        ValueError: a budget is not positive, the partition is unknown, or the size of a batch is below 1.
+        ValueError: a budget is not positive and finite, the partition is unknown, or the size of a batch is below 1.
     """
 
     ticks: int
@@ -42,8 +45,8 @@ class Protocol:
         _require_numbers({name: getattr(self, name) for name in real}, Real, "a number", 0.1)
         for name in ("flops_budget", "parameter_budget"):
             budget = getattr(self, name)
-            if budget is not None and not budget > 0:
-                raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
+            if budget is not None and not 0 < budget < math.inf:
+                raise ValueError(f"{name}={budget}: a budget must be positive and finite; use None for no budget")
         if self.partition not in PARTITIONS:
             raise ValueError(f"partition={self.partition!r}: must be one of {', '.join(PARTITIONS)}; use 'alma'")
         if self.evaluation_batch_size < 1:
@@ -75,22 +78,6 @@ class Protocol:
             )
         data.check(self.ticks)
         return None
-
-
-def require_same(state: Any, here: Mapping[str, object], where: str) -> None:
-    """Raise ValueError if a saved state is no such state, or if its protocol is not the protocol here.
-
-    ``where`` names what can continue a saved episode, for the message.
-    """
-    if not isinstance(state, Mapping) or "protocol" not in state:
-        raise ValueError(f"state={reprlib.repr(state)}: must be what state_dict() returned, of {where}")
-    saved = state["protocol"]
-    for name, value in here.items():
-        if saved.get(name) != value:
-            raise ValueError(
-                f"{name}={saved.get(name)!r} in the saved state, {value!r} here: an episode continues only in {where}; "
-                "make one with the saved values"
-            )
 
 
 def require_arrived(tick: Any, answered: int, ticks: int) -> int:
@@ -132,4 +119,6 @@ def _require_numbers(values: Mapping[str, object], kind: type, rule: str, exampl
 
 
 def _to_python(number: Any) -> Any:
+    if isinstance(number, Real) and not isinstance(number, Integral):
+        return as_written(number)
     return number.item() if isinstance(number, np.generic) else number

@@ -25,7 +25,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
-ARRAYS_KEYWORDS = ("data", "train", "test", "name", "classes", "scale", "mean", "std")
+ARRAYS_PROPERTIES = ("name", "classes", "scale", "mean", "std")  # keywords of `alma_env.from_arrays`
+ROWS_KEYWORDS = ("columns", "folder")  # of `alma_env.from_dataset`, for a folder of images or of Hugging Face
+ARRAYS_KEYWORDS = ("data", "train", "test", *ARRAYS_PROPERTIES, *ROWS_KEYWORDS)
 TEXT_ID = "Text-ALMA-v0"
 TEXT_TICKS = 4  # the default
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")

@@ -14,6 +14,7 @@ metering and refusals. In addition, all agents step together, and they may share
 from __future__ import annotations
 
 import copy
+import reprlib
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,16 +26,17 @@ from gymnasium.utils import seeding
 from alma_env.arena import auction
 from alma_env.arena.actions import by_agent, named, read_actions, read_bids, spaces_of
 from alma_env.arena.participants import Budget, agent_names, budgets_by_agent
-from alma_env.data.permutation import require_integer
+from alma_env.data.permutation import require_seed
 from alma_env.env import AlmaEnv, Step
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, uncharged
-from alma_env.protocol import read_options, require_arrived, require_same
+from alma_env.protocol import read_options, require_arrived
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
+from alma_env.saved_state import checked_generator, damage_named, require_same
 from alma_env.text.corpus import TextCorpus
 
 try:
@@ -120,6 +122,11 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         seats: int = 1,
         render_mode: str | None = None,
     ) -> None:
+        if not isinstance(env, AlmaEnv):
+            raise TypeError(
+                f"env={reprlib.repr(env)}: must be an AlmaEnv; pass env.unwrapped, or use alma_env.make, which wraps "
+                "nothing"
+            )
         self.possible_agents: list[str] = agent_names(agents)
         self.agents: list[str] = []
         self.ticks = env.ticks
@@ -186,12 +193,12 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
                 is not a number.
             PredictorError: an untrained predictor cannot be scored.
         """
-        seed = None if seed is None else require_integer(seed, "seed")  # Gymnasium takes no integers of NumPy
+        seed = None if seed is None else require_seed(seed)  # Gymnasium takes no integers of NumPy
         options = read_options(options, "{'predictors': {'agent_0': module}}")
         predictors = by_agent("predictors", options.pop("predictors", None), self.possible_agents)
         bids = by_agent("bids", options.pop("bids", None), self.possible_agents)
         if options:
-            text = f"options {sorted(options)} are ignored: the options of reset are 'predictors' and 'bids'"
+            text = f"options {sorted(options, key=str)} are ignored: the options of reset are 'predictors' and 'bids'"
             warnings.warn(text, stacklevel=2)
         read = read_bids(bids, self.shared_flops_budget)
         # A copy of the generator draws the seed, so that a refused reset changes nothing.
@@ -348,11 +355,19 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
 
         Raises:
             ValueError: the state was saved by an arena with other agents, data or budgets, or is no such state.
+            RuntimeError: the meter of an agent is running. The arena does not change.
         """
         require_same(state, self.protocol(), "an arena with the same agents, data and budgets")
+        with damage_named():
+            states = {agent: state["envs"][agent] for agent in self.possible_agents}
+            generator = checked_generator(state["generator"])
+            seed, tick, agents, pool = int(state["seed"]), int(state["tick"]), list(state["agents"]), int(state["pool"])
+            grants = {agent: int(state["grants"][agent]) for agent in self.possible_agents}
+        saved = {}
         for agent, own in self._envs.items():
-            own.load_state_dict(state["envs"][agent])
-        self._generator.bit_generator.state = state["generator"]
-        self._seed, self.tick = int(state["seed"]), int(state["tick"])
-        self.agents = list(state["agents"])
-        self.pool, self.grants = int(state["pool"]), {agent: int(grant) for agent, grant in state["grants"].items()}
+            with named(agent):
+                saved[agent] = own.consider_state(states[agent])
+        for agent, own in self._envs.items():
+            own.restore(saved[agent])
+        self._generator.bit_generator.state = generator
+        self._seed, self.tick, self.agents, self.pool, self.grants = seed, tick, agents, pool, grants

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def read_bid(bid: Any, budget: int) -> int:
 
 def read_budget(budget: Any, seats: Any, agents: int) -> int:
     """Return the shared budget in whole FLOPs after checking it and the number of seats."""
-    whole = isinstance(budget, Integral) or (isinstance(budget, float) and budget.is_integer())
+    whole = isinstance(budget, Integral) or (isinstance(budget, Real) and float(budget).is_integer())
     if isinstance(budget, bool) or not whole:
         raise TypeError(f"shared_flops_budget={budget!r}: must be a whole number of FLOPs, for example 1e12")
     if not budget > 0:

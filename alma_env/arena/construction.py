@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from pettingzoo import AECEnv
-from pettingzoo.utils.conversions import parallel_to_aec
+from pettingzoo.utils.conversions import parallel_to_aec_wrapper
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from alma_env.arena.arena import Arena, Observation
 from alma_env.arena.participants import Budget
 from alma_env.construction import make
+from alma_env.errors import AlmaError
 
 
 def parallel_env(
@@ -52,5 +54,20 @@ def parallel_env(
 
 
 def env(id: str, agents: Iterable[str] | int = 2, **keywords: Any) -> AECEnv[str, Observation, Any]:
-    """Make a turn-based arena with PettingZoo's converter; ``env(...).unwrapped`` is the `Arena`."""
-    return parallel_to_aec(parallel_env(id, agents, **keywords))
+    """Make a turn-based arena with PettingZoo's converter; ``env(...).unwrapped`` is the `Arena`.
+
+    The actions of all agents are read in the turn of the last one. If one of them is refused, nothing changes, the
+    error names its agent, and all agents act again, the first one first.
+    """
+    return OrderEnforcingWrapper(_TurnBasedArena(parallel_env(id, agents, **keywords)))
+
+
+class _TurnBasedArena(parallel_to_aec_wrapper[str, Observation, Any]):
+    """The converter, which would give no second turn to an agent whose action is refused."""
+
+    def step(self, action: Any) -> None:
+        try:
+            super().step(action)
+        except (AlmaError, TypeError, ValueError):
+            self.agent_selection = self._agent_selector.reset()
+            raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 Budget = float | Mapping[str, float | None] | None
@@ -14,8 +15,8 @@ def agent_names(agents: Iterable[str] | int) -> list[str]:
     >>> agent_names(2)
     ['agent_0', 'agent_1']
     """
-    if isinstance(agents, int) and not isinstance(agents, bool):
-        names = [f"agent_{number}" for number in range(agents)]
+    if isinstance(agents, Integral) and not isinstance(agents, bool):
+        names = [f"agent_{number}" for number in range(int(agents))]
     elif isinstance(agents, Iterable) and not isinstance(agents, str):
         names = list(agents)
     else:

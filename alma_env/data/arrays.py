@@ -119,6 +119,7 @@ def _inputs(given: ArrayLike, name: str) -> NDArray[Any]:
     if x.ndim < 2 or x.size == 0:
         raise ValueError(f"{name} has shape {x.shape}: must be (N, ...), with at least one example and one feature")
     _refuse_channels_last(x, name)
+    _refuse_no_channels(x, name)
     fitting = x.dtype in (np.uint8, np.float32) and x.flags.c_contiguous
     if fitting and (is_mapped(x) or isinstance(given, list | tuple)):  # `asarray` has made an array of the list
         x = x.view(np.ndarray)
@@ -153,6 +154,15 @@ def _refuse_channels_last(x: NDArray[Any], name: str) -> None:
         raise ValueError(
             f"{name} has shape {x.shape}, images with their channels last: must be (N, C, H, W); "
             "use np.ascontiguousarray(x.transpose(0, 3, 1, 2))"
+        )
+
+
+def _refuse_no_channels(x: NDArray[Any], name: str) -> None:
+    """Raise ValueError for grey images (N, H, W): their rows would count as channels, each with its own mean."""
+    if x.dtype == np.uint8 and x.ndim == 3 and min(x.shape[1:]) >= 8:
+        raise ValueError(
+            f"{name} is uint8 of shape {x.shape}, images without channels: must be (N, C, H, W); use x[:, None], or "
+            "for signals (N, C, L) x.astype('float32')"
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from alma_env.data import image_files
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import DataSet
-from alma_env.data.rows import from_dataset
+from alma_env.data.rows import from_dataset, in_eight_bits
 from alma_env.errors import AlmaError, ArgumentTypeError, DataUnavailableError, MissingPackageError
+from alma_env.registration import ROWS_KEYWORDS
 
 _FORMS = (
     "an .npz file with train_x, train_y, test_x, test_y (or x_train, …); a folder with these as .npy files; a folder "
@@ -29,7 +31,7 @@ _HUGGING_FACE = "dataset_dict.json"
 
 
 def from_path(path: str | Path, **keywords: Any) -> DataSet:
-    """Make a data set from a file or a folder; `keywords` are those of `from_arrays`, such as ``classes``.
+    """Make a data set from a file or a folder.
 
     Files of ``.npy`` are memory-mapped, so they may be larger than the memory, and so may folders of images. The result
     is kept until the files change or another path is read.
@@ -38,6 +40,8 @@ def from_path(path: str | Path, **keywords: Any) -> DataSet:
         path: an ``.npz`` file with the arrays train_x, train_y, test_x and test_y, or x_train and so on; a folder with
             these arrays as ``.npy`` files; a folder of images in torchvision's layout, ``train/CLASS/*.png`` and
             ``test/CLASS/*.png``; or a folder that ``save_to_disk`` of Hugging Face wrote, with splits train and test.
+        keywords: those of `from_arrays`, such as ``classes``; for images and for folders of Hugging Face, those of
+            `from_dataset`.
 
     Raises:
         DataUnavailableError: there is no such file or folder, it has another form, or a file is damaged.
@@ -52,15 +56,19 @@ def from_path(path: str | Path, **keywords: Any) -> DataSet:
     where = Path(path).expanduser().resolve()
     if not where.exists():
         raise DataUnavailableError(f"data={str(path)!r}: there is no such file or folder; give {_FORMS}")
-    given = {key: _hashable(value) for key, value in keywords.items()}
+    given = {key: _hashable(key, value) for key, value in keywords.items()}
     return _read(where, _state(where), tuple(sorted(given.items())))
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(key: str, value: Any) -> Any:
     """Return lists and arrays as tuples."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(key, one) for one in value)
+    if not isinstance(value, Hashable):
+        raise ArgumentTypeError(f"{key}={reprlib.repr(value)}: must be a text, a number, or a list of numbers or texts")
+    return value
 
 
 def _state(path: Path) -> str:
@@ -121,8 +129,14 @@ def _mapped(file: Path) -> NDArray[Any]:
 
 
 def _image(file: str) -> Any:
+    """Return the image of a file with three channels, as torchvision does, but without cutting off its pixels."""
+    from PIL import Image
+
+    with _named(Path(file), "an image", "replace or remove it"), Image.open(file) as image:
+        image.load()
+    image = in_eight_bits(image, file)
     with _named(Path(file), "an image", "replace or remove it"):
-        return image_files.datasets().folder.default_loader(file)
+        return image.convert("RGB")
 
 
 def _names(path: Path, found: set[str]) -> tuple[str, ...]:
@@ -135,6 +149,9 @@ def _names(path: Path, found: set[str]) -> tuple[str, ...]:
 
 
 def _of_arrays(arrays: list[NDArray[Any]], keywords: dict[str, Any]) -> DataSet:
+    for name in ROWS_KEYWORDS:
+        if name in keywords:
+            raise ValueError(f"{name}= with files of arrays: they have no rows to read and to store; leave it out")
     train_x, train_y, test_x, test_y = arrays
     return from_arrays((train_x, train_y), (test_x, test_y), **keywords)
 

@@ -158,15 +158,9 @@ def _first(row: Mapping[str, Any], names: Sequence[str], where: str) -> str:
 def _input(x: Any, where: str) -> NDArray[Any]:
     """Return an input as an array; an image of PIL, whose channels are last, with channels first."""
     if hasattr(x, "getbands"):
-        if x.mode.startswith(("I", "F")):
-            low, high = x.getextrema()
-            if not 0 <= low <= high <= 255:
-                raise ValueError(
-                    f"{where}: x is an image of mode {x.mode} with values from {low:g} to {high:g}: must be 0 to 255; "
-                    "scale them in a transform"
-                )
+        x = in_eight_bits(x, where)
         if x.mode not in ("L", "RGB"):
-            x = x.convert("L" if x.mode in ("1", "I;16", "I", "F", "LA") else "RGB")
+            x = _converted(x, "L" if x.mode in ("1", "LA") else "RGB", where)
         pixels = np.asarray(x)
         return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
     array = in_numpy(x) if hasattr(x, "detach") else np.asarray(x)
@@ -178,6 +172,32 @@ def _input(x: Any, where: str) -> NDArray[Any]:
             "convert it in a transform"
         )
     return np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32))
+
+
+def in_eight_bits(image: Any, where: str) -> Any:
+    """Return an image of PIL whose pixels have more than 8 bits as one of mode L, and any other image as it is.
+
+    Raises:
+        ValueError: a pixel is not a whole number from 0 to 255: PIL would cut it off.
+    """
+    if not image.mode.startswith(("I", "F")):
+        return image
+    pixels = np.asarray(image)
+    if not ((pixels >= 0) & (pixels <= 255) & (pixels == np.trunc(pixels))).all():  # refuses NaN, too
+        raise ValueError(
+            f"{where}: x is an image of mode {image.mode} with values from {pixels.min():g} to {pixels.max():g}: must "
+            "be whole numbers from 0 to 255; scale and round them, or give arrays of floats"
+        )
+    from PIL import Image
+
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _converted(image: Any, mode: str, where: str) -> Any:
+    try:
+        return image.convert(mode)
+    except ValueError as error:  # of PIL, which does not name the row
+        raise ValueError(f"{where}: x is an image of mode {image.mode} ({error}); convert it in a transform") from error
 
 
 def _label(y: Any, where: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from alma_env.data.datasets import CopiedByReference, DataSet
 from alma_env.data.permutation import Indices, permutation, require_integer, require_seed
+from alma_env.errors import ArgumentTypeError
 
 Part = dict[str, NDArray[Any]]
 
@@ -45,7 +47,7 @@ def partition(
 
     Raises:
         ValueError: no such partition exists.
-        TypeError: an argument is not an integer.
+        TypeError: an argument is not an integer, or the fraction is not a number.
 
     >>> for train, valid in partition(20, ticks=2, seed=0):
     ...     print(train, valid)
@@ -77,18 +79,27 @@ def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[I
     return parts
 
 
-def checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
+def as_written(number: Any) -> float:
+    """Return a real number as a float; float32(0.29) becomes 0.29, and not the nearest double of the float32."""
+    return float(str(number)) if isinstance(number, np.floating) else float(number)
+
+
+def checked_fraction(n: int, ticks: int, valid_fraction: Any) -> Fraction:
     """Return the fraction of a mega-batch of a stream of n examples that is its valid part.
 
     Raises:
+        TypeError: the fraction is not a number.
         ValueError: there is no such fraction, or a mega-batch would have no example or no valid part.
     """
-    if not 0 < valid_fraction < 1:
+    if isinstance(valid_fraction, bool) or not isinstance(valid_fraction, Real):
+        raise ArgumentTypeError(f"valid_fraction={valid_fraction!r}: must be a number, such as valid_fraction=0.1")
+    # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
+    written = as_written(valid_fraction)
+    if not 0 < written < 1:
         raise ValueError(
             f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded; use valid_fraction=0.1"
         )
-    # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
-    fraction = Fraction(repr(float(valid_fraction)))
+    fraction = Fraction(repr(written))
     if n < 1:
         raise ValueError(f"n={n}: a stream needs at least one example")
     if ticks < 1:

@@ -280,7 +280,7 @@ class Meter:
             TypeError: FLOPs are not an integer.
             ValueError: FLOPs are negative. Nothing is included.
         """
-        self._require_stopped("include charges")
+        self.require_stopped("include charges")
         declared = {phase: whole_flops(flops) for phase, flops in pending["declared"].items()}
         self._tally.add(pending["counted"], pending.get("registered", ()))
         self._declared_flops.update(declared)
@@ -315,19 +315,20 @@ class Meter:
             RuntimeError: the meter is running.
             ValueError: the totals of the state are less than its pending charges.
         """
-        self._require_stopped("load its state")
+        self.require_stopped("load its state")
         self.reset()
         self.include(state)
         self._provenance.known.records.restore(state["seals"], state.get("past", ()))
         self._taken = whole_flops(state["total"] - self.total)
         self._declared_taken = whole_flops(state.get("declared_total", self.declared_flops) - self.declared_flops)
 
-    def _require_stopped(self, to_do: str) -> None:
+    def require_stopped(self, to_do: str) -> None:
+        """Raise RuntimeError, with what was to be done, if the meter is running."""
         if self._owner is not None:
             raise RuntimeError(f"the meter is running: {to_do} outside of its `with meter:` block")
 
     def __getstate__(self) -> dict[str, Any]:
-        self._require_stopped("copy or pickle it")
+        self.require_stopped("copy or pickle it")
         return self.state_dict()
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ knows what this module computes, so it runs only the new members (`alma_env.scor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -31,14 +31,15 @@ class Ensemble(nn.Module):
         space: the space of the average.
 
     Raises:
-        TypeError: the members are no list of modules.
+        TypeError: the members are no modules.
         ValueError: there is no member, or the space is unknown.
     """
 
-    def __init__(self, members: Sequence[nn.Module], prepare: nn.Module | None = None, space: Space = "prob") -> None:
+    def __init__(self, members: Iterable[nn.Module], prepare: nn.Module | None = None, space: Space = "prob") -> None:
         super().__init__()
         if isinstance(members, nn.Module) and not isinstance(members, nn.ModuleList):
             raise TypeError(f"members of type {type(members).__name__}: must be a list; use members=[network, …]")
+        members = list(members)
         if wrong := [one for one in members if not isinstance(one, nn.Module)]:
             raise TypeError(f"member of type {type(wrong[0]).__name__}: must be an nn.Module; use members=[network, …]")
         if not members:

@@ -89,6 +89,9 @@ def test_an_invalid_line_is_refused_with_its_number(ledger):
     for number in ("NaN", "Infinity"):
         with pytest.raises(ValueError, match=f"line 2: not a ledger row .{number} is no finite number"):
             Ledger.from_json(lines[0] + "\n" + lines[1].replace(f'"error": {ledger[1].error}', f'"error": {number}'))
+    for number in ("1e999", '"x"', "true", "null"):
+        with pytest.raises(ValueError, match="line 2: error=.*: must be a finite number"):
+            Ledger.from_json(lines[0] + "\n" + lines[1].replace(f'"error": {ledger[1].error}', f'"error": {number}'))
     values = dataclasses.asdict(row(0))
     del values["digest"]
     with pytest.raises(ValueError, match=r"columns \['digest'\]"):

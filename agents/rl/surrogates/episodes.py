@@ -95,7 +95,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         options = read_options(options, "{'reset_mask': mask}")
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, bool)))
         if options:
-            raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
+            raise ValueError(f"options {sorted(options, key=str)}: unknown; the only option of reset is 'reset_mask'")
         rows = np.flatnonzero(checked_mask(mask, self.num_envs, self._started))
         super().reset(seed=checked_seed(seed))
         self._started = True

@@ -6,8 +6,11 @@ import runpy
 import subprocess
 import sys
 
+import gymnasium
+import numpy as np
 import pytest
 
+from alma_env import arena
 from alma_env.errors import MissingPackageError
 
 from .arenas import make
@@ -35,6 +38,18 @@ from .arenas import make
 def test_arguments_that_break_a_rule_are_refused(keywords, error, message):
     with pytest.raises(error, match=message):
         make(**keywords)
+
+
+def test_numbers_of_numpy_are_numbers():
+    env = make(np.int64(2), shared_flops_budget=np.float32(1e9))
+    assert (env.possible_agents, env.shared_flops_budget) == (["agent_0", "agent_1"], 10**9)
+
+
+def test_a_wrapped_environment_or_a_negative_seed_is_refused_by_its_name():
+    with pytest.raises(TypeError, match=r"env=<.*: must be an AlmaEnv; pass env\.unwrapped"):
+        arena.Arena(gymnasium.make("alma_env:Digits-ALMA-v0"))
+    with pytest.raises(ValueError, match="^seed=-1: the seed of a stream must be"):
+        make().reset(seed=-1)
 
 
 def test_only_the_arena_needs_pettingzoo(monkeypatch):

@@ -50,6 +50,18 @@ def test_the_same_seeds_give_the_same_episode_at_every_step(keywords):
     assert data_equivalence(first.reset(), second.reset(), exact=True)
 
 
+def test_after_a_refused_action_all_agents_of_the_turn_based_arena_act_again():
+    game = arena.env(DIGITS, ["a", "b"], ticks=TICKS)
+    game.reset(seed=0)
+    game.step("no module")
+    with pytest.raises(TypeError, match="agent 'a'.*: action of type str"):
+        game.step(None)
+    assert (game.agent_selection, game.unwrapped.tick) == ("a", 0)
+    game.step(None)
+    game.step(None)
+    assert (game.agent_selection, game.unwrapped.tick) == ("a", 1)
+
+
 def test_the_turn_based_arena_gives_the_same_ledgers():
     models = {agent: alma_env.UntrainedPredictor((1, 8, 8), 10, seed) for seed, agent in enumerate("abc")}
     keywords = {"agents": ["a", "b", "c"], "ticks": TICKS, "flops_budget": {"b": 1}}

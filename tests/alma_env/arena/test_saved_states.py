@@ -62,6 +62,29 @@ def test_an_episode_saved_at_any_tick_continues_to_the_same_ledgers(keywords, st
     )
 
 
+def test_a_refused_state_changes_no_agent():
+    first, second = make(["a", "b"]), make(["a", "b"])
+    for env, seed in ((first, 0), (second, 3)):
+        env.reset(seed=seed)
+    first.step({"a": None, "b": None})
+    state = first.state_dict()
+    damaged = json.loads(json.dumps(state))
+    del damaged["envs"]["b"]["meter"]
+    for wrong, message in (
+        (damaged, "agent 'b'.*damaged"),
+        ({**state, "grants": 3}, "damaged"),
+        ({**state, "envs": {}}, "'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            second.load_state_dict(wrong)
+    with second.meters["b"], pytest.raises(RuntimeError, match="agent 'b'.*the meter is running"):
+        second.load_state_dict(state)
+    assert second.tick == 0
+    assert [len(ledger) for ledger in second.ledgers.values()] == [1, 1]
+    second.load_state_dict(state)
+    assert [len(ledger) for ledger in second.ledgers.values()] == [2, 2]
+
+
 def test_a_state_is_saved_between_ticks_and_loaded_by_an_equal_arena():
     env = make()
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):

@@ -102,6 +102,7 @@ NAMES = np.array(["cat", "dog"])[Y]
         (SQUARE, Y, r"channels last: must be \(N, C, H, W\); use np\.ascontiguousarray\(x\.transpose\(0, 3, 1, 2\)\)"),
         (images(6, 8, 20, 1), Y, "channels last"),
         (SQUARE / 255, Y, "channels last"),
+        (SQUARE[..., 0], Y, r"shape \(6, 16, 16\), images without channels: .*; use x\[:, None\], or for signals"),
         (X, NAMES, r"train y is <U3: .* y = np\.unique\(y, return_inverse=True\)"),
         (X, NAMES.astype(object), r"train y is object: .* y = np\.unique\(y, return_inverse=True\)"),
         (X, np.eye(2)[Y], r"train y has shape \(6, 2\), one-hot labels: .* use y\.argmax\(1\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import os
 import resource
 import shutil
@@ -241,16 +242,52 @@ def test_a_path_takes_mean_and_deviation_as_arrays(tmp_path):
         alma_env.from_path(path, mean=[[0.1]])
 
 
-@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
-def test_images_of_more_than_eight_bits_are_not_cut_off(kind):
-    def rows_of(brightest):
-        pixels = np.linspace(0, brightest, 64).reshape(8, 8).astype(kind)
-        return [(Image.fromarray(pixels), label) for label in (0, 1)] * 10
+def test_the_columns_and_the_file_of_rows_are_for_paths_of_rows(tmp_path):
+    path = write_npz(tmp_path)
+    for keywords in ({"columns": ("image", "label")}, {"folder": tmp_path}):
+        with pytest.raises(ValueError, match=f"{next(iter(keywords))}= with files of arrays"):
+            alma_env.make("Arrays-ALMA-v0", data=path, **keywords)
+    with pytest.raises(TypeError, match="mean={0: 1}: must be a text, a number, or a list"):
+        alma_env.from_path(path, mean={0: 1})
 
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
+def test_images_of_more_than_eight_bits_are_not_cut_off(kind, tmp_path):
+    def image(brightest):
+        return Image.fromarray(np.linspace(0, brightest, 64).round().reshape(8, 8).astype(kind))
+
+    def rows_of(brightest):
+        return [(image(brightest), label) for label in (0, 1)] * 10
+
+    def folder_of(brightest):
+        for part, label, number in itertools.product(("train", "test"), "ab", range(5)):
+            (tmp_path / part / label).mkdir(parents=True, exist_ok=True)
+            image(brightest).save(tmp_path / part / label / f"{number}.tif")
+        return tmp_path
+
+    rule = "x is an image .* from 0 to 40000: must be whole numbers from 0 to 255; scale"
     data = alma_env.from_dataset(rows_of(255), rows_of(255))
     assert (data.train_x.min(), data.train_x.max()) == (0, 255)
-    with pytest.raises(ValueError, match=r"train\[0\]: x is an image .* 0 to 40000: must be 0 to 255; scale"):
+    with pytest.raises(ValueError, match=rf"train\[0\]: {rule}"):
         alma_env.from_dataset(rows_of(40_000), rows_of(255))
+    assert np.array_equal(alma_env.from_path(folder_of(255)).train_x[0], [data.train_x[0, 0]] * 3)
+    with pytest.raises(ValueError, match=rf"0\.tif: {rule}"):
+        alma_env.from_path(folder_of(40_000))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)), "mode F .* from 0 to 1: .* floats"),
+        (Image.fromarray(np.full((8, 8), np.nan, np.float32)), "mode F .* whole numbers"),
+        (Image.new("I;16B", (8, 8), 300), "from 300 to 300"),
+        (Image.new("La", (8, 8)), r"mode La \(conversion from La to L not supported\); convert it in a transform"),
+    ],
+)
+def test_images_that_pil_would_round_or_cannot_convert_are_refused(image, message):
+    rows = [(image, 0), (image, 1)] * 5
+    with pytest.raises(ValueError, match=rf"train\[0\]: x is an image of .*{message}"):
+        alma_env.from_dataset(rows, rows)
 
 
 def test_a_path_in_no_known_form_is_an_error_that_names_the_forms(tmp_path):

@@ -72,9 +72,10 @@ def test_the_partition_of_a_seed_never_changes() -> None:
     assert partition(60_000, 500, seed=2**40 + 1)[0][0][:3].tolist() == [23869, 59597, 15436]
 
 
-def test_the_validation_fraction_is_read_as_a_decimal_number() -> None:
+@pytest.mark.parametrize("fraction", [0.29, np.float32(0.29)])
+def test_the_validation_fraction_is_read_as_a_decimal_number(fraction: float) -> None:
     assert 0.29 * 100 < 29  # so the floor of a product of doubles would be wrong
-    train, valid = partition(100, 1, 0, valid_fraction=0.29)[0]
+    train, valid = partition(100, 1, 0, valid_fraction=fraction)[0]
     assert (len(train), len(valid)) == (71, 29)
 
 

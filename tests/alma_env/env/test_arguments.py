@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -22,10 +25,19 @@ def test_numpy_numbers_are_saved_as_python_numbers():
     assert type(env.ticks) is int
 
 
+def test_real_numbers_of_other_kinds_are_saved_as_written():
+    env = alma_env.make("Digits-ALMA-v0", ticks=3, valid_fraction=np.float32(0.29), flops_budget=Fraction(3, 2))
+    env.reset(seed=0)
+    protocol = json.loads(json.dumps(env.state_dict()))["protocol"]
+    assert (protocol["valid_fraction"], protocol["flops_budget"]) == (0.29, 1.5)
+
+
 @pytest.mark.parametrize("name", ["flops_budget", "parameter_budget"])
 def test_a_budget_must_be_positive(name):
     with pytest.raises(ValueError, match=f"{name}=0: a budget must be positive"):
         alma_env.make("Digits-ALMA-v0", **{name: 0})
+    with pytest.raises(ValueError, match="flops_budget=inf: a budget must be positive and finite; use None"):
+        alma_env.make("Digits-ALMA-v0", flops_budget=float("inf"))
 
 
 def test_an_id_or_a_folder_that_is_no_text_is_refused_with_the_remedy() -> None:
@@ -35,12 +47,16 @@ def test_an_id_or_a_folder_that_is_no_text_is_refused_with_the_remedy() -> None:
         alma_env.make("Digits-ALMA-v0", root=3)
 
 
+def test_the_ids_for_gymnasium_are_ids_of_make_too():
+    assert alma_env.make("alma_env:Digits-ALMA-v0", ticks=3).spec.id == "Digits-ALMA-v0"
+
+
 def test_unknown_ids_and_keywords_are_refused():
     with pytest.raises(ValueError, match="id='CIFAR-ALMA-v0': unknown environment; the ids are MNIST-ALMA-v0"):
         alma_env.make("CIFAR-ALMA-v0")
     with pytest.raises(TypeError, match="colour"):
         alma_env.make("Digits-ALMA-v0", colour="red")
-    with pytest.raises(TypeError, match="max_episode_steps=2: unknown keyword .*the keywords are ticks"):
+    with pytest.raises(TypeError, match="max_episode_steps=2: unknown keyword; the keywords are ticks"):
         alma_env.make("Digits-ALMA-v0", max_episode_steps=2)  # of Gymnasium's wrappers
     with pytest.raises(ValueError, match="render_mode='rgb_array_list'.*make the environment with gymnasium.make"):
         alma_env.make("Digits-ALMA-v0", render_mode="rgb_array_list")
@@ -57,6 +73,15 @@ def test_a_stream_from_custom_arrays():
     assert info["error"] == 0.5
     with pytest.raises(ValueError, match="without data"):
         alma_env.make("Arrays-ALMA-v0")
+    with pytest.raises(ValueError, match="columns= with train= and test=: only data=PATH has rows"):
+        alma_env.make("Arrays-ALMA-v0", train=(x, y), test=(x, y), columns=("x", "y"))
+
+
+def test_an_environment_of_arrays_keeps_them_once():
+    x, y = np.zeros((5_000, 200), np.float32), np.arange(5_000) % 2
+    env = alma_env.make("Arrays-ALMA-v0", train=(x, y), test=(x[:10], y[:10]), std=1.0, ticks=5)
+    assert len(pickle.dumps(env)) < 2 * x.nbytes
+    assert copy.deepcopy(env).spec.kwargs["data"] is env.data
 
 
 @pytest.mark.parametrize(

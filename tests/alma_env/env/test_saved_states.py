@@ -222,14 +222,29 @@ def test_a_copy_and_a_pickle_keep_the_seconds_of_the_tick(env):
         assert other.ledger[1].seconds >= 0.2
 
 
-def test_a_state_without_its_generator_changes_nothing(env):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda state: state.pop("generator"), "KeyError: 'generator'"),
+        (lambda state: state.update(generator={}), "ValueError: state must be for a PCG64 RNG"),
+        (lambda state: state.pop("meter"), "KeyError: 'meter'"),
+        (lambda state: state.update(meter={"total": 0}), "KeyError: 'declared'"),
+        (lambda state: state.pop("ledger"), "KeyError: 'ledger'"),
+        (lambda state: state.update(ledger=""), "has no tick"),
+        (lambda state: state.update(ledger="{}"), "line 1: columns"),
+        (lambda state: state.update(known=3), "TypeError"),
+    ],
+)
+def test_a_damaged_state_changes_nothing(env, damage, message):
     env.reset(seed=0)
     state = env.state_dict()
-    del state["generator"]
+    damage(state)
     other = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
     other.reset(seed=5)
     other.meter.declare(7, reason="work")
     before = other.meter.state_dict()
-    with pytest.raises(KeyError, match="generator"):
+    with pytest.raises(
+        ValueError, match=rf"the saved state is damaged \(.*{message}.*; give what state_dict\(\) returned"
+    ):
         other.load_state_dict(state)
     assert (other.meter.state_dict(), other.stream_seed) == (before, 5)

@@ -152,6 +152,11 @@ def test_members_that_are_no_modules_are_refused(members, message):
         alma_env.Ensemble(members)
 
 
+def test_members_can_come_from_an_iterator():
+    networks = [nn.Linear(3, 3), nn.Linear(3, 3)]
+    assert list(alma_env.Ensemble(iter(networks)).members) == networks
+
+
 def test_random_numbers_of_a_preparation_do_not_change_the_learners_generator(env):
     class Drawing(Prepare):
         def forward(self, x):
