@@ -178,7 +178,7 @@ def _require_known(id: str, keywords: Mapping[str, Any]) -> None:
         if name not in allowed:
             known = ", ".join(allowed)
             raise ArgumentTypeError(
-                f"{name}={reprlib.repr(value)}: unknown keyword; the keywords are {known}"
+                f"{name}={reprlib.repr(value)}: unknown keyword here; the keywords are {known}"
                 f"{did_you_mean(name, allowed)}"
             )
 
