@@ -54,9 +54,9 @@ def record(options: argparse.Namespace, console: Console) -> int:
 
 
 def fit(options: argparse.Namespace, console: Console) -> int:
-    """Gather finished runs into one file."""
+    """Gather finished runs, and files of them, into one file."""
     prepare_file(options.out, ".npz", "NumPy writes an archive; let its name end in .npz")
-    recorded = recordings.read_runs(*options.runs)
+    recorded = recordings.gathered(*options.runs)
     table = Table("env", "learner", "width", "runs", "schedules", "trainings", title="Recorded runs", box=None)
     for (env, learner, width, _), runs in recordings.groups(recorded).items():
         # They raise before anything is written if the runs cannot be fitted.

@@ -32,7 +32,9 @@ def add_surrogate(commands: Any) -> None:
     add("--dry-run", action="store_true", help=DRY_RUN)
     add_execution(record)
     fit = add_command(kinds, "fit", "decisions.surrogates:fit", "gather finished runs into one file, for recorded=FILE")
-    fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
+    fit.add_argument(
+        "runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0, or files of an earlier fit"
+    )
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
     summary = "compare the ranks of schedules in a surrogate and in real runs"
     validate = add_command(kinds, "validate", "decisions.surrogates:validate", summary)

@@ -25,6 +25,7 @@ from alma_env.files import replacing
 # Fields of a StageRecord; the other columns come from the ledger.
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
 COLUMNS = (*FIELDS, "error", "flops", "parameters", "window", "restart")
+_RECORDED = ("error", "parameters", "trainings")  # of a `Recording`; the other fields identify it
 EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
 NO_TEXT = (
     "a surrogate models error rates, and text has perplexities; record runs on another stream, such as Digits-ALMA-v0"
@@ -213,6 +214,27 @@ def read_runs(*folders: Path) -> list[Recording]:
         for path in below:
             found.setdefault(path.resolve(), path)
     return [read_run(path) for path in found.values()]
+
+
+def gathered(*places: Path) -> list[Recording]:
+    """Return the recordings of folders of runs and of files that `save` wrote, in this order.
+
+    A run that an earlier place has, with the same settings, schedule and seed, is left out of a later one.
+
+    Raises:
+        ValueError: a folder holds no run, or a run or a file cannot be read.
+    """
+    kept: list[Recording] = []
+    known: set[str] = set()
+    for place in places:
+        recordings = load(place) if place.suffix == ".npz" else read_runs(place)
+        kept += [one for one in recordings if _identity(one) not in known]
+        known.update(map(_identity, recordings))
+    return kept
+
+
+def _identity(recording: Recording) -> str:
+    return json.dumps({key: value for key, value in vars(recording).items() if key not in _RECORDED})
 
 
 def save(recordings: Sequence[Recording], file: Path) -> None:

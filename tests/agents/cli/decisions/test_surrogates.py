@@ -74,7 +74,7 @@ def test_a_run_below_several_of_the_folders_counts_once(capsys, runs, tmp_path, 
 @pytest.mark.parametrize(
     ("command", "work", "suffix"),
     [
-        ("surrogate fit runs", "surrogates.recordings.read_runs", "npz"),
+        ("surrogate fit runs", "surrogates.recordings.gathered", "npz"),
         ("policy train Digits-ALMA-Wait-Surrogate-v0", "policies.train_policy", "zip"),
         ("policy train-schedule Digits-ALMA-v0", "scheduling.fit_trainings", "npz"),
     ],

@@ -95,6 +95,17 @@ def test_load_returns_the_saved_recordings(run_folder, tmp_path):
         assert dataclasses.replace(one, trainings=None) == dataclasses.replace(other, trainings=None)
 
 
+def test_runs_are_added_to_a_file_once(run_folder, tmp_path, capsys):
+    made = recordings.read_runs(run_folder)
+    recordings.save(made[:1], tmp_path / "first.npz")
+    both = recordings.gathered(tmp_path / "first.npz", run_folder)
+    assert [(one.learner, one.schedule) for one in both] == [(one.learner, one.schedule) for one in made]
+    again = recordings.gathered(run_folder, run_folder, tmp_path / "first.npz")
+    assert [one.schedule for one in again] == [one.schedule for one in made]
+    assert main(["surrogate", "fit", str(tmp_path / "missing.npz"), "--out", str(tmp_path / "out.npz")]) == 2
+    assert "missing.npz" in capsys.readouterr().err
+
+
 def test_an_interrupted_save_leaves_the_file_that_was_there(run_folder, tmp_path, monkeypatch):
     made = recordings.read_runs(run_folder)
     file = tmp_path / "made.npz"
