@@ -12,6 +12,7 @@ from alma_env.registration import PROTOCOLS, TEXT_ID, TEXT_TICKS
 
 RULES_VERSION = "0.1"
 MINIMUM_SEEDS = 3  # of a score; with fewer its interval is meaningless
+PHASES = 16  # of FLOPs at one tick
 MAXIMUM_SEEDS = 20  # so that one submission does not occupy a worker for days
 
 # Mega-batches B of each stream. Arrays-ALMA-v0 is missing: its data belong to the user.

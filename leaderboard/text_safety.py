@@ -24,6 +24,8 @@ _VIRAMA = 9  # combining class of the signs that join Indic consonants, such as 
 _MOST_MARKS = 3  # on a letter; Vietnamese has 2, Hebrew 3
 _BLANK = "\u2800"
 _ALIKE = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN")
+# Alphabets of phonetics, whose letters look like Latin ones; U+0299 and U+1D00 are small capitals.
+_PHONETIC = re.compile("[\u0250-\u02af\u1d00-\u1dbf\ua730-\ua7ff]")
 _LATIN_LIKE_GREEK = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρικυ"
 _REFUSED = {
     "Cc": "a control character",
@@ -125,6 +127,8 @@ def disguise(text: str) -> str | None:
     for word in re.findall(r"[^\W\d_]+", text):
         if re.search("[A-Za-z]", word):
             for letter in word:
+                if _PHONETIC.match(letter):
+                    return f"U+{ord(letter):04X}, a letter of a phonetic alphabet in a word of Latin letters"
                 if _alphabet(letter) in _ALIKE or letter in _LATIN_LIKE_GREEK:
                     return f"U+{ord(letter):04X}, a letter of another alphabet in a word of Latin letters"
     return None

@@ -249,14 +249,26 @@ _VALID = TypeAdapter(Details)
 def public(found: Details, *, to_sender: bool = False) -> Details:
     """Return the details without the parts that only maintainers may read: errors, workers and the contact.
 
+    The finding of a run that failed can end with a traceback or with output, which shows lines of the files. Before the
+    files are public, only the sender may read this part.
+
     Args:
         found: the details.
-        to_sender: whether the account that sent the submission reads them. It may read the contact.
+        to_sender: whether the account that sent the submission reads them. It may read the contact, too.
     """
+    if not (to_sender or found.published):
+        found = replace(found, findings=tuple(map(_without_lines_of_files, found.findings)))
     events = tuple(entry if entry.kind in _PUBLIC_EVENTS else replace(entry, text="") for entry in found.events)
     contact = found.contact if to_sender else None
     manifest = replace(found.manifest, contact=contact)
     return replace(found, manifest=manifest, contact=contact, last_error=None, worker=None, events=events)
+
+
+def _without_lines_of_files(finding: Finding) -> Finding:
+    first, _, rest = finding.text.partition("\n")
+    if finding.code != FAILED or not rest:
+        return finding
+    return replace(finding, text=f"{first} (its sender reads more with `alma-leaderboard status`)")
 
 
 def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict[int, Ledger]:

@@ -226,7 +226,7 @@ def interrupt(engine: Engine, lease: Lease, reason: str, *, pause_seconds: float
         engine: engine of the board's database.
         lease: lease of the job.
         reason: what happened, for maintainers.
-        pause_seconds: pause after the first interruption; doubled after each later one.
+        pause_seconds: half of the pause after the second interruption; doubled after each later one.
 
     Raises:
         LeaseLostError: the worker does not hold the job.

@@ -111,7 +111,8 @@ class StandingsQuery:
         method: show only this method.
         budget_class: show only this decade of Comp.
         waiting_time: show only this waiting time.
-        sort: metric to sort by its mean; submissions with equal means are sorted by their numbers.
+        sort: metric to sort by its mean; equal means are in the order of the submissions' numbers, or in the reverse
+            order if `descending`.
         descending: whether the largest mean comes first.
         limit: number of lines of the page, at most 1,000.
         offset: number of lines before the page.

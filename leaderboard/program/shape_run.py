@@ -29,6 +29,7 @@ from leaderboard.program.operations import operation
 
 SECONDS = 60.0  # of one run
 ELEMENTS = 2**33  # of one result: more do not fit into the evaluator's memory
+RESULTS = 2**17  # tensors of all nodes; a run keeps them, about 600 bytes each
 LONGEST = 2**16  # dimension from which an operation makes a list or a loop
 _META = torch.device("meta")
 _LOOPS = {f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu", "block_diag", "cartesian_prod", "diff")}
@@ -83,6 +84,7 @@ class _Runner:
     def __init__(self, program: Program, found: ShapeRun, fixed: frozenset[str]) -> None:
         self.program, self.found, self.fixed = program, found, fixed
         self.values: dict[str, Any] = {}
+        self.results = 0  # tensors in `values` that nodes made
         self.depends: set[str] = {program.input}  # names of results that depend on the values of the input
         self.tainted: set[int] = set()  # storages to which such values were written
         # storage → stored tensor, or the storage of which it is a copy, and the dtype that shortened its numbers
@@ -126,6 +128,12 @@ class _Runner:
             ) from error
         results = _tensors(out)
         _limit_results(node, out, results)
+        self.results += len(results)
+        if self.results > RESULTS:
+            raise ProgramError(
+                f"node {node.name!r} ({node.target}): with its {len(results):,} tensors, the program has more than "
+                f"{RESULTS:,} results; deploy a program with fewer"
+            )
         self.values[node.name] = out
         self.found.shapes[node.name] = [tuple(tensor.shape) for tensor in results]
         depending = [name for name in node.references if self._depends(name)]

@@ -24,6 +24,7 @@ DTYPES = {
     "F32": torch.float32,
     "F64": torch.float64,
 }
+LARGEST_HEADER = 8 * 2**20  # bytes; 60,000 tensors, and as objects of Python 25 times as much memory
 _LENGTH = struct.Struct("<Q")
 
 
@@ -48,13 +49,18 @@ def read_header(tensors: bytes | bytearray | memoryview) -> dict[str, TensorEntr
     The rules are those of the safetensors library: the judge must see the tensors that the evaluator loads.
 
     Raises:
-        ProgramError: the header is malformed, names a tensor twice, or does not fit the bytes.
+        ProgramError: the header is malformed or too large, names a tensor twice, or does not fit the bytes.
     """
     view = memoryview(tensors)
     try:
         (length,) = _LENGTH.unpack_from(view)
         if length > len(view) - _LENGTH.size:
             raise ValueError(f"a header of {length:,} bytes in {len(view):,} bytes")
+        if length > LARGEST_HEADER:
+            raise ProgramError(
+                f"the tensors have a header of {length:,} bytes: must have at most {LARGEST_HEADER:,}; deploy fewer "
+                "tensors"
+            )
         found = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]), object_pairs_hook=_unique)
         found.pop("__metadata__", None)
         first = _LENGTH.size + length

@@ -14,13 +14,15 @@ from typing import Any
 
 from alma_env import Ledger, Row
 from leaderboard.errors import SubmissionError
-from leaderboard.rules import TICKS, error_limit
+from leaderboard.rules import PHASES, TICKS, error_limit
 from leaderboard.submission.manifest import LARGEST_INTEGER, Manifest
 from leaderboard.text_safety import refused_character, shown
 
 FOLDER = "ledgers"
 _DIGEST = re.compile(r"[0-9a-zA-Z:_.+=/-]{0,200}", re.ASCII)
 _MOST_SECONDS = 1e9  # of a tick, 30 years: the sum over the ticks must be finite
+LARGEST_LEDGER = 2 * 2**20  # bytes; a row of a run has about 500
+MOST_TEXTS = 100  # of a row
 _REMEDY = "copy ledger.jsonl from the run's folder without changes"
 
 
@@ -49,6 +51,8 @@ def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dic
 
 def read_claim(content: bytes, env_id: str) -> Ledger:
     """Read one claimed ledger, or raise SubmissionError if it cannot be the ledger of a run on this environment."""
+    if len(content) > LARGEST_LEDGER:
+        raise SubmissionError(f"{len(content):,} bytes: must have at most {LARGEST_LEDGER:,}; {_REMEDY}")
     ledger = Ledger()
     ticks = TICKS[env_id]
     try:
@@ -77,10 +81,12 @@ def _row(line: str, error_limit: float) -> Row:
         _require(name, values, _whole(values[name]), "a whole number of at least 0")
     for name, most in (("error", error_limit), ("inference_flops", math.inf), ("seconds", _MOST_SECONDS)):
         _require(name, values, _number(values[name]) and 0 <= values[name] <= most, f"a number from 0 to {most:g}")
+    _require("flops", values, len(row.flops) <= PHASES, f"a table of at most {PHASES} phases")
     for phase, flops in row.flops.items():
         _require("flops", values, _whole(flops) and _is_short_text(phase, 100), "whole numbers by name of phase")
     for name, texts in (("declared", row.declared), ("registered", row.registered)):
-        _require(name, values, all(_is_short_text(text, 500) for text in texts), "short texts")
+        rule = f"at most {MOST_TEXTS} short texts"
+        _require(name, values, len(texts) <= MOST_TEXTS and all(_is_short_text(text, 500) for text in texts), rule)
     digest = values["digest"]
     _require("digest", values, isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None, "a short digest")
     _require("refused", values, isinstance(values["refused"], bool), "true or false")

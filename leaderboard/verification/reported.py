@@ -6,14 +6,40 @@ import math
 from collections import Counter
 from typing import Any
 
+from alma_env import Row
 from alma_env.errors import AlmaError
+from leaderboard.rules import PHASES
 
-PHASES = 16
+PHASES_OF_A_RUN = 64
+CHARACTERS = 1_000_000  # of all reasons and operations of a run
 _LARGEST = 2**63
 
 
 class RunFailedError(AlmaError):
     """A run failed: the agent raised, exceeded a limit, or broke the protocol."""
+
+
+class Names:
+    """The names of phases, and the lengths of texts, that a run has reported so far: pages and tables show them."""
+
+    def __init__(self) -> None:
+        self._phases: set[str] = set()
+        self._characters = 0
+
+    def add(self, row: Row) -> None:
+        """Add those of a row, or raise RunFailedError if the run has too many."""
+        self._phases |= row.flops.keys()
+        self._characters += sum(map(len, (*row.declared, *row.registered)))
+        if len(self._phases) > PHASES_OF_A_RUN:
+            raise RunFailedError(
+                f"flops: {len(self._phases)} names of phases in the run; at most {PHASES_OF_A_RUN} are allowed; use "
+                "the same names with meter.phase at every tick"
+            )
+        if self._characters > CHARACTERS:
+            raise RunFailedError(
+                f"declared and registered: {self._characters:,} characters in the run; at most {CHARACTERS:,} are "
+                "allowed; declare once per tick, with a short reason"
+            )
 
 
 def flops(found: Any, total: Any) -> dict[str, int]:

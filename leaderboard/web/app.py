@@ -14,7 +14,7 @@ from leaderboard.web.guard.errors import handle_errors
 from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.security import Guard
 from leaderboard.web.guard.settings import Settings
-from leaderboard.web.guard.uploads import Uploads
+from leaderboard.web.guard.uploads import Places
 from leaderboard.web.view.page_state import PageState
 from leaderboard.web.view.render import error_page
 
@@ -35,7 +35,8 @@ def create_app(engine: Engine, settings: Settings | None = None) -> Application:
     app.state.settings = settings
     app.state.limiter = Limiter()
     app.state.pages = PageState(engine)
-    app.state.uploads = Uploads(settings)
+    app.state.uploads = Places(settings)
+    app.state.downloads = Places(settings)
     app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from leaderboard.board.details import details
 from leaderboard.board.submissions import Submitted, package_of, submit
@@ -27,7 +30,7 @@ from leaderboard.web.guard.errors import root_path
 from leaderboard.web.guard.identity import Identity
 from leaderboard.web.guard.limits import network_of, spend
 from leaderboard.web.guard.settings import Settings
-from leaderboard.web.guard.uploads import place_of
+from leaderboard.web.guard.uploads import download_place, place_of
 
 router = APIRouter(tags=["submissions"])
 Sender = Annotated[Identity, Depends(require("submit"))]
@@ -90,6 +93,23 @@ def package(request: Request, engine: Database, caller: MaybeCaller, submission_
     if not may_download(caller, details(engine, submission_id)):
         rule = "its files are not public before its result; log in as its sender"
         raise HTTPException(403, f"submission {submission_id}: {rule}")
-    with reading(engine) as session:
-        content = package_of(session, submission_id).to_zip()
-    return attached(content, ZIP, f"submission-{submission_id}.zip")
+
+    def archive() -> Response:
+        with reading(engine) as session:
+            content = package_of(session, submission_id).to_zip()
+        return attached(content, ZIP, f"submission-{submission_id}.zip")
+
+    return _Download(download_place(request, None if caller is None else caller.account_id), archive)
+
+
+class _Download(Response):
+    """A response that is made when there is a place for it, and holds the place until it is sent."""
+
+    def __init__(self, place: AbstractAsyncContextManager[None], make: Callable[[], Response]) -> None:
+        super().__init__()
+        self._place, self._make = place, make
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._place:
+            response = await run_in_threadpool(self._make)
+            await response(scope, receive, send)

@@ -31,6 +31,7 @@ from leaderboard.web.api.common import (
 from leaderboard.web.api.schemas import Audit, ClaimedRun, Decision
 from leaderboard.web.guard.identity import Identity
 from leaderboard.web.guard.limits import spend
+from leaderboard.web.view.page_state import page_state
 
 router = APIRouter(tags=["submissions"])
 Reviewer = Annotated[Identity, Depends(require("review", maintainer=True))]
@@ -81,8 +82,10 @@ def ledger(engine: Database, submission_id: SubmissionId, seed: Seed) -> Respons
 def audit(request: Request, engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> Audit:
     """Return the findings of the audit, and the claimed and verified numbers of each seed."""
     spend(request, "downloads")
-    found = details(engine, submission_id)
-    claims = _claims(engine, found) if may_download(caller, found) else {}
+    found = submission(engine, caller, submission_id)
+    claims = {}
+    if may_download(caller, found):
+        claims = page_state(request).claims.get(submission_id, found.digest, lambda: _claims(engine, found))
     verified = {run.seed: run for run in found.runs}
     runs = [ClaimedRun(seed, claims.get(seed), verified.get(seed)) for seed in found.manifest.seeds]
     return Audit(found.findings, runs, found.environment, found.verified_at)

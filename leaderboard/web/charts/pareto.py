@@ -1,6 +1,7 @@
 """Pareto charts: CER against a cost, with the front of the submissions that no other submission dominates.
 
-The leader has the smallest CER. It is on the front, and its name is always written.
+The leader has the smallest CER, and is the first of those that are equal. It is on the front, and its name is always
+written.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Selection:
     front_dots: Indices  # of the front
     other_dots: Indices
     others: int  # all submissions outside the front, drawn or not
+    leader: int | None  # None for an empty cloud
 
 
 def front(cost: Floats, error: Floats) -> Indices:
@@ -78,9 +80,11 @@ def select(cloud: Cloud) -> Selection:
     x = np.nan_to_num(_share(np.log(cost)))
     y = _share(cloud.error)
     dots = _thin(x, y, best, MOST_ON_FRONT)
-    if len(best) and best[-1] not in dots:
-        dots = np.append(dots, best[-1])  # the leader
-    return Selection(best, dots, _thin(x, y, others, MOST_OTHERS), len(others))
+    # The last points of the front are the leader and its equals, in the order of the cloud.
+    leader = int(best[cloud.error[best].argmin()]) if len(best) else None
+    if leader is not None and leader not in dots:
+        dots = np.append(dots, leader)
+    return Selection(best, dots, _thin(x, y, others, MOST_OTHERS), len(others), leader)
 
 
 def _share(values: Floats) -> Floats:
@@ -166,11 +170,12 @@ def _labels(
     dots = [(x(float(cloud.cost[i])), y(float(cloud.error[i]))) for i in selection.front_dots]
     taken: list[Box] = [(dx - 6, dy - 6, dx + 6, dy + 6) for dx, dy in dots]
     written: list[Markup] = []
-    # The last dot is the leader, whose name takes its place first.
-    for (dot_x, dot_y), index in reversed(list(zip(dots, selection.front_dots, strict=True))):
+    named = reversed(list(zip(dots, selection.front_dots, strict=True)))
+    # The name of the leader takes its place first.
+    for (dot_x, dot_y), index in sorted(named, key=lambda one: one[1] != selection.leader):
         name = names[int(index)]
         name = name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
-        is_leader = index == selection.front_dots[-1]
+        is_leader = index == selection.leader
         width = len(name) * (_LEADER_LETTER if is_leader else _LETTER)
         places = [
             ("end", dot_x - 8, dot_y + 15),

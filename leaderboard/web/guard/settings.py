@@ -54,10 +54,10 @@ class Settings:
         upload_seconds: maximum time of an upload.
         form_seconds: maximum time of the body of any other request.
         slowest_bytes: bytes that a body must have a second, after its first ten seconds.
-        uploads_at_once: number of archives that may be in memory at the same time; other uploads wait.
+        uploads_at_once: number of uploads, and of downloads, whose archives may be in memory at once; others wait.
         uploads_per_account: of these, of one account.
         uploads_per_address: of these, of one client address.
-        upload_wait_seconds: maximum time that an upload waits for others.
+        upload_wait_seconds: maximum time that an upload or a download waits for others.
         requests: all requests of a client address.
         changes: requests of an account that change something.
         archives: archives that an account sends; also a refused one is read and checked.

@@ -1,7 +1,7 @@
-"""Places for archives in memory. Accounts and client addresses share them fairly; an upload waits for a limited time.
+"""Places for archives in memory. Accounts and client addresses share them fairly; a caller waits for a limited time.
 
-An upload holds a place while its archive arrives and is checked. A caller who takes all its own places, or is slow,
-does not keep the others from uploading.
+An upload holds a place while its archive arrives and is checked, and a download until its archive is sent. A caller who
+takes all its own places, or is slow, does not keep the others from uploading or downloading.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fastapi import HTTPException, Request
 from leaderboard.web.guard.limits import network_of, spend, too_many
 from leaderboard.web.guard.settings import Settings
 
-MOST_WAITING = 200  # uploads
-WAITING_PER_PLACE = 4  # uploads that a caller may have waiting, for each place of its own
+MOST_WAITING = 200  # archives
+WAITING_PER_PLACE = 4  # archives that a caller may have waiting, for each place of its own
 RETRY_SECONDS = 5
 
 
@@ -29,8 +29,14 @@ def place_of(request: Request, account_id: int) -> AbstractAsyncContextManager[N
         HTTPException: 429, the account has sent too many archives.
     """
     spend(request, "archives", account_id)
-    uploads: Uploads = request.app.state.uploads
+    uploads: Places = request.app.state.uploads
     return uploads.place(account_id, network_of(request))
+
+
+def download_place(request: Request, account_id: int | None) -> AbstractAsyncContextManager[None]:
+    """Return the place that a download holds inside a ``with``; all visitors of an address are one account."""
+    downloads: Places = request.app.state.downloads
+    return downloads.place(account_id, network_of(request))
 
 
 @dataclass(eq=False)
@@ -40,8 +46,11 @@ class _Waiting:
     admitted: asyncio.Future[None]
 
 
-class Uploads:
-    """The places of one process. All calls are in its event loop, so they need no lock."""
+class Places:
+    """The places of the uploads, or of the downloads, of one process.
+
+    All calls are in the event loop of the process, so they need no lock.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,13 +58,14 @@ class Uploads:
         self._waiting: list[_Waiting] = []
 
     @asynccontextmanager
-    async def place(self, account_id: int, network: str) -> AsyncIterator[None]:
+    async def place(self, account_id: int | None, network: str) -> AsyncIterator[None]:
         """Hold a place inside a ``with``.
 
         Raises:
-            HTTPException: 429, the caller has too many uploads waiting; 503, no place became free.
+            HTTPException: 429, the caller has too many archives waiting; 503, no place became free.
         """
-        one = _Waiting(("account", account_id), ("network", network), asyncio.get_running_loop().create_future())
+        account = ("account", account_id) if account_id is not None else ("visitors", network)
+        one = _Waiting(account, ("network", network), asyncio.get_running_loop().create_future())
         self._require_few_waiting(one)
         self._waiting.append(one)
         try:
@@ -64,7 +74,7 @@ class Uploads:
                 await one.admitted
             yield
         except TimeoutError as error:
-            problem = f"the board takes other uploads; try again in {RETRY_SECONDS} s"
+            problem = f"the board takes other uploads or downloads; try again in {RETRY_SECONDS} s"
             raise HTTPException(503, problem, headers={"Retry-After": str(RETRY_SECONDS)}) from error
         finally:
             self._leave(one)

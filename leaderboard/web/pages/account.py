@@ -31,6 +31,8 @@ def account_page(request: Request) -> Response:
 
 def _page(request: Request, caller: Identity, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
     engine = request.app.state.engine
+    manages = "manage" in caller.scopes  # the others see only what the API shows them
+    tokens = [token for token in tokens_of(engine, caller.account_id) if manages or token.id == caller.token_id]
     return form_page(
         request,
         "account.html",
@@ -38,8 +40,8 @@ def _page(request: Request, caller: Identity, status: int = 200, problems: tuple
         problems,
         caller=caller,
         providers=request.app.state.settings.providers,
-        identities=identities_of(engine, caller.account_id),
-        tokens=tokens_of(engine, caller.account_id),
+        identities=identities_of(engine, caller.account_id) if manages else [],
+        tokens=tokens,
         scopes={name: text for name, text in SCOPES.items() if name in caller.scopes},
         submissions=list_submissions(engine, account_id=caller.account_id, limit=MOST_LISTED),
     )

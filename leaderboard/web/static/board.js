@@ -105,22 +105,43 @@ function live(main) {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       if (answer.ok && !document.hidden) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-        const focused = main.contains(document.activeElement) && document.activeElement !== main;
-        if (fresh && !focused && fresh.innerHTML !== main.dataset.shown) {
-          main.replaceChildren(...document.adoptNode(fresh).childNodes);
-          main.dataset.shown = fresh.innerHTML;
-          main.dataset.live = fresh.dataset.live ?? "";
-          enhance(main);
-        } else if (fresh && focused) {
-          for (const part of fresh.querySelectorAll("[data-part]")) {
-            document.querySelector(`[data-part="${part.dataset.part}"]`)?.replaceChildren(...part.childNodes);
-          }
-          main.dataset.live = fresh.dataset.live ?? "";
-        }
+        if (fresh) update(main, fresh);
       }
     } catch { /* the server does not respond; the next reload may succeed */ }
     live(main);
   }, seconds * 1000);
+}
+
+// Shows what is new. While the focus is in the content, only its parts change; the last update shows everything.
+function update(main, fresh) {
+  const ends = !fresh.dataset.live;
+  const focus = main.contains(document.activeElement) && document.activeElement !== main ? document.activeElement : null;
+  const changed = focus && !ends ? [...fresh.querySelectorAll("[data-part]")] : [fresh];
+  for (const part of changed) {
+    const name = part.dataset.part ?? "";
+    const html = part.innerHTML;
+    const old = name ? main.querySelector(`[data-part="${name}"]`) : main;
+    if (!old || html === shown.get(name)) continue;
+    if (!name) remember(fresh);
+    shown.set(name, html);
+    old.replaceChildren(...document.adoptNode(part).childNodes);
+    enhance(old);
+  }
+  main.dataset.live = fresh.dataset.live ?? "";
+  if (focus && !focus.isConnected) (twin(main, focus) ?? main).focus({ preventScroll: true });
+}
+
+// The content of the page and of its parts as the server sent it, without what this script adds.
+const shown = new Map();
+function remember(main) {
+  shown.set("", main.innerHTML);
+  for (const part of main.querySelectorAll("[data-part]")) shown.set(part.dataset.part, part.innerHTML);
+}
+
+// The element of the new content that an element of the old content was.
+function twin(main, element) {
+  const attribute = ["id", "href", "name"].find((name) => element.hasAttribute(name));
+  return attribute && main.querySelector(`${element.localName}[${attribute}="${CSS.escape(element.getAttribute(attribute))}"]`);
 }
 
 // Adds a copy button to blocks of code.
@@ -149,6 +170,7 @@ function enhance(within) {
   rows();
 }
 
+remember(document.querySelector("main"));
 enhance(document);
 document.querySelector("[role=alert][tabindex]")?.focus();
 live(document.querySelector("main"));

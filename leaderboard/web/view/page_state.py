@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Engine
 from starlette.requests import Request
 
+from leaderboard.board.details import Run
 from leaderboard.board.standings import Board, boards
 from leaderboard.web.view import points
 from leaderboard.web.view.cache import LIFETIME_SECONDS, VersionedCache, Versions
@@ -32,6 +33,7 @@ class PageState:
     Attributes:
         pages: rendered pages that are the same for every visitor.
         ledger_views: views of the ledgers of a submission, which never change.
+        claims: claimed runs of a submission, by seed, which never change.
         pareto_charts: Pareto charts of a board, by filters; the pages and orders of a board share them.
     """
 
@@ -42,6 +44,7 @@ class PageState:
         lifetime = LIFETIME_SECONDS if engine.dialect.name == "postgresql" else DAY_SECONDS
         self.pages: VersionedCache[RenderedPage] = VersionedCache(MOST_PAGES, lifetime)
         self.ledger_views: VersionedCache[Any] = VersionedCache(MOST_PAGES, DAY_SECONDS)
+        self.claims: VersionedCache[dict[int, Run]] = VersionedCache(MOST_PAGES, DAY_SECONDS)
         self.pareto_charts: VersionedCache[Any] = VersionedCache(MOST_PAGES, lifetime)
         self._boards: VersionedCache[list[Board]] = VersionedCache(1, lifetime)
         self._points: VersionedCache[Points] = VersionedCache(16, lifetime)

@@ -26,7 +26,16 @@ def test_plain_names_are_accepted(name):
     [
         "b ob",
         *("b\u00a0ob", "b\u2009ob", "b\u200cob", "bo\u3164b", "bo\u2800b", "bo\u0301b"),  # spaces, marks
-        *("b\u043eb", "b\u03bfb", "b\u0585b", "\uff42ob", "\U0001d41bob", "bob\u0e4f"),  # letters of other scripts
+        *(
+            "b\u043eb",
+            "b\u03bfb",
+            "b\u0585b",
+            "\uff42ob",
+            "\U0001d41bob",
+            "bob\u0e4f",
+            "Goo\u0261le",
+            "\u1d00da",
+        ),  # letters of other scripts
         *("-bob", "bob.", "_", "b/ob", "b\\ob", "b@ob", "<b>", "b%20ob", "A" * 41, "", "bob\ud800"),
     ],
 )

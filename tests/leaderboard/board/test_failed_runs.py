@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from sqlalchemy import func, select
 
+from leaderboard.accounts.accounts import find_account
+from leaderboard.accounts.tokens import issue_token
 from leaderboard.board import queue
 from leaderboard.board.details import details, ledgers
 from leaderboard.board.results import decide
@@ -27,6 +31,20 @@ def failed(engine) -> int:
     id = submit(engine, package_of()).id
     queue.finish(engine, queue.claim(engine, "full"), verification_of((0,), NO_DISK))
     return id
+
+
+def test_lines_of_files_in_a_failure_are_for_the_sender(engine):
+    text = "tick 3: the agent raised NameError: name 'f' is not defined\nFile agent.py, line 4\n  SECRET ** f"
+    id = submit(engine, package_of(), "Ada").id
+    queue.finish(engine, queue.claim(engine, "w"), verification_of((0,), Finding("fatal", "failed", text, seed=1)))
+    with closing(client_of(engine)) as client:
+        ada = find_account(engine, "Ada")
+        headers = {"Authorization": f"Bearer {issue_token(engine, ada.id, 't').secret}"}
+        for path in (f"/api/v1/submissions/{id}", f"/api/v1/submissions/{id}/audit"):
+            assert client.get(path, headers=headers).json()["findings"][0]["text"] == text
+            shown = client.get(path).json()["findings"][0]["text"]
+            assert shown.endswith("name 'f' is not defined (its sender reads more with `alma-leaderboard status`)")
+        assert "SECRET" not in get(client, f"/submissions/{id}").text
 
 
 def test_the_new_result_replaces_the_one_with_the_failed_run(engine, failed):

@@ -132,6 +132,16 @@ def test_a_program_whose_shapes_depend_on_values_is_refused():
         contents_of(*program([*FLAT, *value]))
 
 
+def test_lists_of_results_are_limited():
+    nodes = [["long", "aten.new_zeros.default", [of("real"), [2**16]], {}]]
+    nodes += [[f"parts_{i}", "aten.unbind.int", [of("long")], {}] for i in range(3)]
+    nodes += [["logits", "aten.new_zeros.default", [of("real"), [4, 10]], {}]]
+    with pytest.raises(
+        ProgramError, match="node 'parts_1' .*65,536 tensors, the program has more than 131,072 results"
+    ):
+        contents_of(*program([*FLAT, *nodes]))
+
+
 WHOLE = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
@@ -149,10 +159,14 @@ def with_header(header):
         *(with_header({"w": WHOLE | {"shape": shape}}) for shape in ([3], [-1], [-2], [2.0], [0.5], [2**40], 2)),
         *(with_header({"w": WHOLE | {"data_offsets": offsets}}) for offsets in ([4, 12], [0, 9], [8, 0])),
         with_header({"w": WHOLE | {"dtype": "C64", "shape": [1]}}),
+        (2**23 + 1).to_bytes(8, "little") + bytes(2**23 + 1),
     ],
 )
 def test_a_header_that_is_malformed_or_does_not_fit_its_bytes_is_refused(tensors):
-    with pytest.raises(ProgramError, match="the tensors cannot be read|a tensor of dtype C64"):
+    with pytest.raises(
+        ProgramError,
+        match="the tensors cannot be read|a tensor of dtype C64|a header of 8,388,609 bytes: must have at most",
+    ):
         read_header(tensors)
 
 

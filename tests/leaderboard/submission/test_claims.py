@@ -82,7 +82,9 @@ def spoiled(**changes) -> bytes:
         {"flops": {"training": -1}},
         {"flops": {"training": 0.5}},
         {"flops": {"\u202e": 1}},
+        {"flops": {f"phase {number}": 1 for number in range(17)}},
         {"declared": "abc"},
+        {"declared": ["x"] * 101},
         {"declared": [1]},
         {"declared": ["x" * 501]},
         {"digest": 1},
@@ -106,6 +108,7 @@ def test_an_impossible_row_is_refused(changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b" " * (2 * 2**20 + 1), "2,097,153 bytes: must have at most 2,097,152"),
         (b"", "0 rows: must be 21, for ticks 0 to 20 of Digits-ALMA-v0"),
         (ledger_of(0).to_json().encode() * 2, "42 rows"),
         (b"\xff", "not UTF-8"),

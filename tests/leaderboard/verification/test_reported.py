@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from leaderboard.verification.reported import PHASES, RunFailedError, flops
+from leaderboard.rules import PHASES
+from leaderboard.verification.reported import PHASES_OF_A_RUN, Names, RunFailedError, flops
+
+from ..conftest import ledger_of
 
 
 def test_phases_with_equal_printable_names_are_added_up():
@@ -23,3 +28,16 @@ def test_phases_with_equal_printable_names_are_added_up():
 def test_malformed_flops_end_the_run(found, total, message):
     with pytest.raises(RunFailedError, match=message):
         flops(found, total)
+
+
+def test_the_names_and_texts_of_a_run_have_limits():
+    row, names = ledger_of(0)[1], Names()
+    for tick in range(PHASES_OF_A_RUN):
+        names.add(replace(row, flops={f"phase {tick}": 1}))
+    with pytest.raises(RunFailedError, match=r"65 names of phases in the run; at most 64 .* at every tick"):
+        names.add(replace(row, flops={"another": 1}))
+    names, texts = Names(), replace(row, flops={}, declared=("x" * 200,) * 5, registered=("y" * 200,) * 5)
+    for _ in range(500):
+        names.add(texts)
+    with pytest.raises(RunFailedError, match=r"1,002,000 characters in the run; at most 1,000,000"):
+        names.add(texts)

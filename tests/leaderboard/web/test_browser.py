@@ -305,3 +305,29 @@ def test_the_head_of_the_standings_stays_visible(visit, site):
     page = visit(BOARD, viewport={"width": 1280, "height": 500})
     page.locator("tbody tr[data-row]").last.scroll_into_view_if_needed()
     assert page.locator("table.standings thead th").nth(2).bounding_box()["y"] >= 0
+
+
+def test_a_page_that_updates_itself_keeps_the_focus_and_shows_the_result(visit, site):
+    number = submit(site.engine, package_of(name="watched 9")).id
+    page = visit(f"/submissions/{number}")
+    link = page.locator("main a").first
+    link.focus()
+    at = link.get_attribute("href")
+    verify_all(site)
+    page.locator("#result").wait_for()
+    assert page.locator(":focus").get_attribute("href") == at
+    assert page.evaluate("document.querySelector('main').dataset.live") == ""
+
+
+def test_a_list_that_has_not_changed_keeps_the_focus_and_the_selection(visit, site):
+    submit(site.engine, package_of(name="that waits 9"))
+    page = visit("/submissions")
+    assert page.evaluate("document.querySelector('main').dataset.live")
+    link = page.locator("[data-part=list] a").nth(1)
+    link.focus()
+    page.evaluate("document.querySelector('[data-part=list]').dataset.mark = 'the same list'")
+    with page.expect_response("**/submissions"), page.expect_response("**/submissions"):
+        pass
+    assert page.locator(":focus").get_attribute("href") == link.get_attribute("href")
+    assert page.locator("[data-mark]").count() == 1
+    remove_those_that_wait(site)

@@ -68,6 +68,14 @@ def test_of_10_000_points_the_front_and_some_others_over_the_whole_range_are_dra
     assert len(dots) == len(chosen.other_dots) + len(chosen.front_dots)
 
 
+def test_the_leader_is_the_first_of_equal_submissions():
+    found = cloud([2e9, 1e9, 1e9, 3e9], [2, 2, 2, 5])
+    assert pareto.select(found).leader == 1
+    labels = [text for text in drawn(found).iter("text") if text.get("class") == "leader"]
+    assert [label.text for label in labels] == ["number 1"]
+    assert pareto.select(cloud([], [])).leader is None
+
+
 def test_a_front_of_5_000_points_has_all_corners_and_some_dots():
     found = cloud(np.arange(1, 5001), np.arange(5000, 0, -1))
     chosen = pareto.select(found)

@@ -6,11 +6,12 @@ import asyncio
 import re
 from contextlib import closing
 
+from leaderboard.accounts.tokens import issue_token
 from leaderboard.verification.result import Finding
 
 from ..conftest import package_of
 from ..page_reader import BOARD, Read, form, get, log_in, publish
-from ..web_client import client_of, person
+from ..web_client import Person, client_of, person
 
 
 def test_a_new_account_sends_a_submission_and_logs_out(client, engine):
@@ -88,6 +89,16 @@ def test_tokens_are_made_shown_once_and_revoked(client, engine):
         ({"name": "x", "scope": "submit", "days": "soon"}, "days='soon'"),
     ):
         assert message in Read(form(client, "/account", "/account/tokens", 422, **values), 422).text
+
+
+def test_a_session_that_may_not_manage_tokens_shows_only_its_own(client, engine):
+    ada = person(engine, "Ada")
+    issue_token(engine, ada.id, "laptop in office 3")
+    submits = issue_token(engine, ada.id, "robot", scopes=["submit"])
+    log_in(client, Person(ada.id, "Ada", submits.secret))
+    page = get(client, "/account").text
+    assert "robot" in page
+    assert "laptop in office 3" not in page
 
 
 def test_closed_registration_makes_no_account(engine):

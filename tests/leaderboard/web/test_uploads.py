@@ -10,7 +10,7 @@ import pytest
 from fastapi import HTTPException
 
 from leaderboard.web.guard import security
-from leaderboard.web.guard.uploads import Uploads
+from leaderboard.web.guard.uploads import Places
 
 from .. import asgi
 from ..conftest import package_of
@@ -19,11 +19,11 @@ from ..web_client import SETTINGS, app_of, person
 ADDRESSES = [f"192.0.2.{number}" for number in range(20)]
 
 
-def uploads(**changes) -> Uploads:
-    return Uploads(replace(SETTINGS, upload_wait_seconds=0.05, **changes))
+def uploads(**changes) -> Places:
+    return Places(replace(SETTINGS, upload_wait_seconds=0.05, **changes))
 
 
-async def enter(stack: AsyncExitStack, places: Uploads, account: int, address: str) -> None:
+async def enter(stack: AsyncExitStack, places: Places, account: int, address: str) -> None:
     await stack.enter_async_context(places.place(account, address))
 
 
@@ -53,13 +53,13 @@ def test_one_account_and_one_address_take_only_their_share():
 def test_the_first_upload_with_a_place_of_its_own_is_the_next_one():
     order: list[str] = []
 
-    async def upload(places: Uploads, name: str, account: int) -> None:
+    async def upload(places: Places, name: str, account: int) -> None:
         async with places.place(account, ADDRESSES[account]):
             order.append(name)
             await asyncio.sleep(0.01)
 
     async def run() -> None:
-        places = Uploads(replace(SETTINGS, uploads_at_once=2, uploads_per_account=1))
+        places = Places(replace(SETTINGS, uploads_at_once=2, uploads_per_account=1))
         names = [("flood 1", 1), ("flood 2", 1), ("flood 3", 1), ("ada", 2)]
         await asyncio.gather(*(upload(places, *name) for name in names))
 
@@ -69,7 +69,7 @@ def test_the_first_upload_with_a_place_of_its_own_is_the_next_one():
 
 def test_a_caller_has_few_uploads_waiting_and_a_cancelled_one_leaves_its_place():
     async def run() -> None:
-        places = Uploads(replace(SETTINGS, uploads_at_once=1))
+        places = Places(replace(SETTINGS, uploads_at_once=1))
         async with places.place(1, ADDRESSES[1]):
             waiting = [asyncio.create_task(enter(AsyncExitStack(), places, 2, ADDRESSES[2])) for _ in range(4)]
             await asyncio.sleep(0)
