@@ -173,7 +173,7 @@ def require_schedules(texts: Iterable[str]) -> None:
 
 def _grows(groups: Sequence[SeedGroup]) -> bool:
     """Return whether a learner can grow; of a learner of the user's own, whether any of its schedules lets it grow."""
-    if (method := METHODS.get(groups[0].agent)) is not None:
+    if (method := METHODS.get(groups[0].method_id or "")) is not None:
         return method.grows
     return any(_policy(group).get("growth", "never") != "never" for group in groups)
 

@@ -71,7 +71,7 @@ def savings(groups: Sequence[SeedGroup]) -> list[Savings]:
     for one in best_waits(groups, several=False):
         if training_flops(one.best) > 0:
             methods.setdefault((one.method, one.replay), []).append(one.best)
-    single = [points for (_, replay), points in methods.items() if points[0].agent == "sm" and not replay]
+    single = [points for (_, replay), points in methods.items() if points[0].method_id == "sm" and not replay]
     by_width = {point.width: point for point in single[0]} if len(single) == 1 else {}
     return [_savings(method, replay, points, by_width) for (method, replay), points in methods.items()]
 

@@ -37,7 +37,7 @@ class SeedGroup:
     """The finished runs of one setting within a stream, see `agents.catalogue.run_config`."""
 
     method: str  # the paper's name, with the hyper-parameters in which the settings of this method differ
-    agent: str  # id of the method
+    agent: str  # id of the method, or the name of the user's own agent
     width: int | None  # units, channels or experts; None if the agent has none
     wait: int | None  # in mega-batches; None for other policies than a fixed waiting time
     when: str  # the schedule as text
@@ -49,6 +49,11 @@ class SeedGroup:
     def first(self) -> FinishedRun:
         """The first run, for values that all runs share."""
         return next(iter(self.runs.values()))
+
+    @property
+    def method_id(self) -> str | None:
+        """The id of the method; None for an agent of the user, whose name can be that of a method."""
+        return self.first.run_config.agent.method
 
     @property
     def measure(self) -> Measure:
@@ -146,7 +151,7 @@ def _seed_group(method: str, setting: Setting, runs: Mapping[int, FinishedRun]) 
 
 
 def _order(group: SeedGroup) -> tuple[Any, ...]:
-    index = list(NAMES).index(group.agent) if group.agent in NAMES else len(NAMES)
+    index = list(NAMES).index(group.method_id) if group.method_id in NAMES else len(NAMES)
     wait = (group.wait is None, group.wait or 0, natural_key(group.when))
     return index, group.method, group.width or 0, wait, group.replay
 

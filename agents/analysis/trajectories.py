@@ -44,6 +44,8 @@ def quarters(group: SeedGroup) -> list[Quarter]:
 
 
 def _trained(run: FinishedRun, tick: int) -> bool:
+    if run.stages:  # the paper's FLOPs of a learner can be 0, or declared
+        return run.stages[0].tick <= tick
     return any(run.columns.paper_flops[: tick + 1])
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import nn
 
+from agents.catalogue.agent_config import AgentConfig
 from agents.learners.anytime import AnytimeAgent, MegaBatch
 from agents.policies import Decision, Progress
 from agents.policies.progress import decision_of, megabatches_of
@@ -55,7 +56,7 @@ class Bidder:
     def __init__(self, agent: AnytimeAgent, meter: Meter) -> None:
         growth = getattr(agent.policy, "growth", "every")
         id = agent.config.get("id", type(agent.learner).__name__)
-        if id == "ff" and growth != "never":
+        if AgentConfig(agent.config).method == "ff" and growth != "never":
             raise ValueError(
                 f"growth={growth!r} of agent 'ff' with a shared budget: growth of Firefly may cost hundreds of stages "
                 "and cannot be estimated, so no bid covers it; use growth=never, or a flops_budget"
@@ -70,7 +71,7 @@ class Bidder:
         self.bid = 0  # for the next tick
         self._decision = WAIT  # of the policy, for the next tick
         self._estimate = 0.0  # FLOPs of the stage in the bid, by the formula
-        self._grows = False  # whether the agent would grow before that stage
+        self._growth_steps = 0  # of the agent before that stage
         self._has_grown = False
         self._factor = 1.0  # real cost of the last stage divided by its estimate
 
@@ -84,7 +85,7 @@ class Bidder:
         predictor = self.agent.carry_out(self._decision if grant >= self.bid > 0 else WAIT)
         if self.agent.stages > stages and self._estimate > 0:
             self._factor = (self.meter.total - before) / self._estimate
-            self._has_grown |= self._grows
+            self._has_grown |= self._growth_steps > 0
         return predictor
 
     def next_bid(self, observation: MegaBatch, ledger: Ledger, pool: int) -> int:
@@ -101,7 +102,7 @@ class Bidder:
         if decision.train:
             gathered = megabatches_of(next_time.tick, next_time.pending, replay=decision.replay, window=decision.window)
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)
-            self._grows = decision.grow > 0 and now.stages > 0
+            self._growth_steps = decision.grow if now.stages > 0 else 0
             bid = math.ceil(self._estimate * self._ratio(ledger) * self._allowance())
             self.bid = bid if bid <= pool else 0
         return self.bid
@@ -116,9 +117,10 @@ class Bidder:
         return max(self._factor, 1.0, parameters / max(ledger[-1].parameters, 1))
 
     def _allowance(self) -> float:
-        if not self._grows:
+        if not self._growth_steps:
             return ALLOWANCE
-        return GROWTH_ALLOWANCE if self._has_grown else FIRST_GROWTH_ALLOWANCE
+        first = GROWTH_ALLOWANCE if self._has_grown else FIRST_GROWTH_ALLOWANCE
+        return float(first * GROWTH_ALLOWANCE ** (self._growth_steps - 1) * ALLOWANCE)
 
     def _stage_flops(self, observation: MegaBatch, mega_batches: int, inference_flops: float) -> float:
         train, valid = (len(observation[part]["y"]) for part in ("train", "valid"))

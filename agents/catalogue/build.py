@@ -14,7 +14,7 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of, without_wrappers
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
-from agents.catalogue.resolve import resolve_agent
+from agents.catalogue.resolve import for_method, resolve_agent
 from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
@@ -73,8 +73,11 @@ def make(
     env = without_wrappers(env)
     if on_epoch is not None and not callable(on_epoch):
         raise TypeError(f"on_epoch={on_epoch!r}: must be a function of the number of epochs; leave it out for none")
+    method = method_for(id, facts_of(env).recipe.backbone)
     if isinstance(policy, str):
-        policy = policy_from(policy, grows=method_for(id, facts_of(env).recipe.backbone).grows, option="policy=")
+        policy = policy_from(policy, grows=method.grows, option="policy=")
+    elif policy is not None:
+        policy = for_method(policy, method)
     keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
     config = resolve_agent(id, facts_of(env), policy=policy, device=device, **keywords, **hyperparameters)
     return build(config, env, policy=policy, on_epoch=on_epoch)

@@ -145,11 +145,16 @@ def _policy(
         wait = policy.wait
     if wait > facts.ticks:
         raise ValueError(f"wait={wait}: the stream has only {facts.ticks} mega-batches; use at most {facts.ticks}")
+    if policy is not None:
+        return for_method(policy, method)
+    return FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
+
+
+def for_method(policy: Policy, method: Method) -> Policy:
+    """Return the policy as it decides for a method: a learned one that can grow does not, if the method cannot."""
     if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
         return dataclasses.replace(policy, grows=False)
-    if policy is not None:
-        return policy
-    return FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
+    return policy
 
 
 def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedule, *, from_scratch: bool) -> None:

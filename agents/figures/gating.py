@@ -62,7 +62,7 @@ def draw(groups: Sequence[SeedGroup], title: str, layer: int = 1) -> Drawing:
         ValueError: the runs have several settings or a method without gates; or the run has no checkpoint, no gate, no
             such layer, or other data than this machine.
     """
-    mixtures = [group for group in groups if group.agent in ("gmoe", "moe")]
+    mixtures = [group for group in groups if group.method_id in ("gmoe", "moe")]
     if len(mixtures) != 1:
         found = "; ".join(group.name for group in mixtures) or "none"
         raise ValueError(

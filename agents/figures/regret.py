@@ -27,7 +27,7 @@ def _oracle(group: SeedGroup, oracles: Sequence[SeedGroup], title: str) -> SeedG
     same_width = [one for one in oracles if one.width == group.width]
     if len(same_width) < 2:
         return same_width[0] if same_width else None
-    same = [one for one in same_width if one.setting.get("agent.of") == group.agent]
+    same = [one for one in same_width if one.setting.get("agent.of") == group.method_id]
     if len(same) != 1:
         names = ", ".join(one.name for one in same_width)
         raise ValueError(
@@ -44,8 +44,8 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         ValueError: there is only one setting, no setting shares a seed with its reference, or a setting has several
             oracles of its width, not one of which is of its method.
     """
-    oracles = [group for group in groups if group.agent == "oracle"]
-    drawn = [group for group in groups if group.agent != "oracle"]
+    oracles = [group for group in groups if group.method_id == "oracle"]
+    drawn = [group for group in groups if group.method_id != "oracle"]
     among = drawn or groups
     best = among[lowest({place: group.values(group.measure.sum) for place, group in enumerate(among)})]
     references = {group.name: _oracle(group, oracles, title) or best for group in drawn}

@@ -69,8 +69,8 @@ class StageRecord:
         grow: growth steps before the stage.
         validation_loss: mean cross-entropy of the best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
-        held_out_error: error of the deployed predictor on the validation parts of the whole stream; None unless the run
-            was started with ``record``.
+        held_out_error: error of the predictor, deployed or refused for a budget, on the validation parts of the whole
+            stream; None unless the run was started with ``record``.
         window: with `replay`, the number of earlier mega-batches at most; None is all.
         restart: whether the stage started from a new random initialisation.
         by: what made the decision, if not the policy itself, such as the rule that a learned policy falls back on.

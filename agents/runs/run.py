@@ -57,7 +57,7 @@ def run(
         on_tick: called with the row of every tick, including ticks that are read from the folder.
         record: also score the predictor of each stage on the validation parts of the whole stream. No run is charged
             for these scores; surrogates are fitted to them, so that no policy is tuned on the test set. A run that was
-            started with `record` goes on with it.
+            started with `record` goes on with it from its first checkpoint on.
 
     Raises:
         RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds

@@ -174,6 +174,11 @@ class RunFolder:
         if file.exists():
             _require_config(file, config)
         else:
+            if left := [name for name in ("ledger.jsonl", "checkpoint.pt") if (self.path / name).exists()]:
+                raise ValueError(
+                    f"{file}: missing, and {' and '.join(left)} may be of another run; restore the file, or delete the "
+                    "folder"
+                )
             files.replace_file(file, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
         rows = self._restore_last_rows(self._read_rows(), config)
         if len(rows) > config.ticks + 1:

@@ -164,8 +164,8 @@ def _values(key: str, value: Any) -> list[Any]:
 def require_distinct(where: str, values: Sequence[Any]) -> None:
     """Raise ValueError if a value occurs twice; the message starts with `where`."""
     for value in values:
-        # True and 1 are equal in Python, but they are different hyper-parameters.
-        if [(type(other), other) for other in values].count((type(value), value)) > 1:
+        # True and 1 are equal in Python, but they are different hyper-parameters; 1 and 1.0 are the same one.
+        if [(isinstance(other, bool), other) for other in values].count((isinstance(value, bool), value)) > 1:
             text = " ".join(map(str, values))
             raise ValueError(f"{where} {text}: {value} occurs twice, but each run counts once; give each value once")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from agents.analysis.seed_groups import find_seed_groups
@@ -29,6 +31,14 @@ def test_the_quarters_have_the_costs_and_the_error_of_their_ticks() -> None:
 def test_quarters_before_the_first_training_are_left_out() -> None:
     runs = [fake_run("sm", 4, 8, seed) for seed in (0, 1)]
     assert [quarter.tick for quarter in quarters(find_seed_groups(runs)[0][0])] == [10, 15, 20]
+
+
+def test_a_learner_without_flops_of_the_paper_is_trained_by_its_stages() -> None:
+    run = fake_run("sm", 4, 8, 0)
+    columns = dataclasses.replace(run.columns, paper_flops=[0] * len(run.columns))
+    assert run.stages
+    free = dataclasses.replace(run, columns=columns)
+    assert [quarter.tick for quarter in quarters(find_seed_groups([free])[0][0])] == [10, 15, 20]
 
 
 def test_a_text_of_four_mega_batches_has_a_quarter_for_each() -> None:

@@ -127,6 +127,13 @@ def test_a_bid_covers_a_whole_stage_after_a_stage_that_grew_and_stopped_early():
     assert [name for name, ledger in arena.ledgers.items() if ledger.score().truncated] == []
 
 
+def test_a_bid_covers_a_stage_after_several_growth_steps():
+    specs = ["gmoe:width=4,growth=at:5,6,7,wait=4,epochs=5", "gmoe:width=4,growth=at:2,9,10,11,12,wait=4,epochs=5"]
+    arena, players = enter(alma_env.make(DIGITS, ticks=12), *specs, shared_flops_budget=10**12, seats=2)
+    tournament.play(arena, players, seed=0)
+    assert [name for name, ledger in arena.ledgers.items() if ledger.score().truncated] == []
+
+
 class EverySecondCall:
     """A policy with state."""
 

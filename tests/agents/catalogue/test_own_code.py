@@ -9,7 +9,7 @@ import pytest
 
 import agents
 import alma_env
-from agents.analysis import tables
+from agents.analysis import seed_groups, tables
 from agents.analysis.waiting_comparison import compare
 from agents.catalogue import own_code
 from agents.catalogue.spec import RunSpec
@@ -356,3 +356,21 @@ def test_modules_of_one_name_in_two_folders_are_refused(file, monkeypatch):
     assert own_code.make("a/in_a.py:of_a", env, 0, {}).config["width"] == 4
     with pytest.raises(ValueError, match=r"b/sizes_of_mine\.py: .*a/sizes_of_mine\.py has the same name.*rename"):
         own_code.make("b/in_b.py:of_b", env, 0, {})
+
+
+def test_an_agent_with_the_name_of_a_method_is_none_of_its_kind(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("gmoe", "oracle"):
+        (tmp_path / f"{name}.py").write_text(
+            "import agents\n\n"
+            "def make_agent(env, seed=0):\n"
+            "    learner = agents.make('sm', env, width=4, seed=seed, epochs=1).learner\n"
+            "    return agents.AnytimeAgent(learner, agents.FixedWait(2), env.ticks, {'policy': 'fixed'})\n"
+        )
+        run = ["run", "--agent", f"{name}.py:make_agent", "--set", "ticks=4", "--out", name]
+        assert main(run) == 0
+    capsys.readouterr()
+    assert main(["plot", "gating", "gmoe"]) == 2
+    assert "gmoe" in capsys.readouterr().err
+    groups, _ = seed_groups.find_seed_groups(load.find("gmoe", "oracle")[0])
+    assert [(group.agent, group.method_id) for group in groups] == [("gmoe", None), ("oracle", None)]

@@ -47,6 +47,24 @@ def test_the_resolved_configuration_equals_the_configuration_of_the_run(spec: Ru
     assert resolve(spec, spec.known_facts()).agrees(built)
 
 
+def test_equal_numbers_are_one_setting() -> None:
+    whole, real = (
+        resolve(RunSpec("Digits-ALMA-v0", "sm", 4, settings={"learning_rate": rate}), known_facts("Digits-ALMA-v0", {}))
+        for rate in (1, 1.0)
+    )
+    assert whole.identity == real.identity
+    assert whole.label == real.label
+
+
+def test_a_learned_schedule_does_not_grow_a_learner_that_cannot() -> None:
+    env = alma_env.make("Digits-ALMA-v0")
+    growing = agents.LearnedSchedule(pass_price=1.0, grows=True)
+    agent = agents.make("sm", env, policy=growing)
+    assert agent.policy == dataclasses.replace(growing, grows=False)
+    assert agent.policy.as_plain_data() == agent.config["policy"]
+    assert agents.make("gens", env, policy=growing).policy == growing
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_an_agent_is_built_from_its_record(spec: RunSpec) -> None:
     env = spec.make_env()

@@ -151,6 +151,15 @@ def test_a_finished_run_is_read_and_not_repeated(env, tmp_path, monkeypatch):
     assert rows == first.rows
 
 
+def test_rows_or_a_checkpoint_without_a_configuration_are_refused(env, tmp_path):
+    agents.run(env, agents.make("sm", env, width=4, epochs=1, wait=2), 0, tmp_path)
+    (tmp_path / "config.json").unlink()
+    for left in (r"ledger\.jsonl and checkpoint\.pt", r"ledger\.jsonl"):
+        with pytest.raises(ValueError, match=rf"config\.json: missing, and {left} may be of another run; restore"):
+            agents.run(env, agents.make("sm", env, width=8, epochs=1), 7, tmp_path)
+        (tmp_path / "checkpoint.pt").unlink(missing_ok=True)
+
+
 def test_a_folder_with_another_configuration_is_refused(env, tmp_path):
     agents.run(env, sm(env), 0, tmp_path)
     with pytest.raises(agents.RunMismatchError, match="^agent.width=8 in .*, 9 now: .* use another folder, or delete"):

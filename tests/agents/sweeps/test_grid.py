@@ -110,6 +110,7 @@ def test_a_tuple_is_one_value_written_as_text():
         ({"env": DIGITS, "wait": []}, r"wait = \[\]: an empty list; leave wait out"),
         ({"env": DIGITS, "wait": [5, 5]}, "wait = 5 5: 5 occurs twice"),
         ({"env": DIGITS, "set": {"epochs": [1, 1]}}, "set.epochs = 1 1: 1 occurs twice"),
+        ({"env": DIGITS, "set": {"learning_rate": [1, 1.0]}}, "set.learning_rate = 1 1.0: 1 occurs twice"),
         ({"env": DIGITS, "wait": 5, "policy": "doubling"}, "policy with wait or replay"),
         ({"env": DIGITS, "wait": 5, "grid": [{"width": 4}, {"width": [4, 8]}]}, "sm 4, .*: occurs twice"),
         ({"env": DIGITS, "leave_out": [{"agent": "sm"}]}, "no run is left"),
