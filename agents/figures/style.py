@@ -56,8 +56,8 @@ def width_text(width: int | None) -> str:
 def by_replay(stroke: Stroke, replay: bool | None) -> dict[str, Any]:
     """Return colour, dashes and marker as keywords of Matplotlib's lines.
 
-    With replay the line is dashed and the marker hollow; without it the line is solid. For None, which is for figures
-    whose runs are alike in this, the line has its own dashes.
+    With replay the line is dashed and the marker hollow; without it the line is solid. None means that all runs of the
+    figure have replay, or that none has; then the line has its own dashes.
     """
     look: dict[str, Any] = {"color": stroke.colour, "marker": stroke.marker, "linestyle": stroke.dashes}
     if replay is not None:

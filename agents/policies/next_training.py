@@ -37,7 +37,7 @@ class NextTraining:
 
 @dataclass(frozen=True)
 class Menu:
-    """The decisions between which a network chooses: one of the trainings, or, with the last number, none any more."""
+    """The decisions between which a network chooses: the trainings; the last number means no training any more."""
 
     trainings: tuple[NextTraining, ...]
 

@@ -37,13 +37,13 @@ if it is on the predicted side of zero with p < 0.05, is contradicted if it is o
 undecided otherwise or with one seed. The p-values are corrected by Holm's method over the comparisons of the finding. A
 method that grows is compared with a fixed method of equal size or cost, if one was run.
 
-The combined test of a finding takes, for each seed, the mean of its comparisons on the paper's side, and then Student's
-t over seeds; for a prediction of closeness it takes what is left of the tolerance, and is no evidence against the
-finding. It counts a comparison in per cent of the mean of the two compared values, so no difference is above 200 %. A
-finding holds if no comparison is contradicted, and either the combined test is on the paper's side or each comparison
-holds. It does not hold if the evidence, comparisons or combined test, is only against it. It is mixed if there is
-evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs or one
-seed.
+The combined test of a finding takes, for each seed, the mean of its comparisons on the paper's side, and then
+Student's t over seeds. For a prediction of closeness it takes the tolerance minus the difference; such a test is no
+evidence against the finding. It counts a comparison in per cent of the mean of the two compared values, so no
+difference is above 200 %. A finding holds if no comparison is contradicted, and either the combined test is on the
+paper's side or each comparison holds. It does not hold if the evidence, comparisons or combined test, is only against
+it. It is mixed if there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some
+comparisons have no runs or one seed.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
 and spread are the true ones, and the other decided comparisons stay decided. Missing runs are those of settings without

@@ -34,7 +34,7 @@ class StageSettings:
         eps: the small number in the denominators of adadelta and adam, above 0.
         augmentation: ``none``, or ``crop_flip`` for images: a random crop after padding, and a random flip.
         padding: pixels of padding on each side before a crop, 0 to 127.
-        select: what the best epoch has least of on V: ``val_loss``, the mean cross-entropy, or ``val_error``.
+        select: the number that the best epoch minimises on V: ``val_loss``, the mean cross-entropy, or ``val_error``.
         patience: epochs without a better one after which the stage ends; None: never.
         min_delta: the amount by which `select` must fall below the best so far for an epoch to be better.
         keep_initial: whether the weights from before the stage are a candidate for the best epoch.

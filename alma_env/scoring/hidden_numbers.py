@@ -43,7 +43,7 @@ _NAMED = ("_parameters", "_buffers", "_modules")
 _REGISTRIES = frozenset(vars(nn.Module()))  # parameters, buffers, submodules, hooks and the training flag
 _TEXT_PER_NUMBER = 4  # bytes
 _BITS_PER_NUMBER = 64  # of a Python integer
-# Truth values, short texts, names and nested lists are choices. So many bits of them in one place are numbers.
+# Truth values, short texts, names and nested lists are choices. More bits of them than this in one place are numbers.
 _CHOICES = 2048
 _MANY_CHOICES = 4096  # in one place: the names of thousands of classes
 _NAMES = 8192  # in one module
@@ -75,7 +75,7 @@ class HiddenNumbers:
 
     @property
     def many(self) -> int:
-        """How many numbers are in places with many of them."""
+        """Number of the numbers in places that have more than `MANY`."""
         in_choices = sum(count for _, count in self.choices if count > _MANY_CHOICES)
         return sum(count for _, count in self.places if count > MANY) + in_choices
 

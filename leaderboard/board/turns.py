@@ -1,7 +1,8 @@
 """Whose turn it is in the queue, and how much one account or one client address may have in it.
 
-A turn goes to the client address whose last turn is the longest ago, or never was; in it to such an account; in it to
-the oldest job. Jobs without an address, such as those of the command line, take turns by their accounts alone.
+The next turn goes to the client address that has waited longest for one. Within the address it goes to the account
+that has waited longest, and within the account to the oldest job. Jobs without an address, such as those of the
+command line, take turns by their accounts alone.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def require_room(
 
 
 def forget_addresses(session: Session, moment: datetime) -> None:
-    """Delete the client addresses of jobs that do not wait and whose turn, if they had one, is a day ago.
+    """Delete the client addresses of jobs that ended, and whose last turn is a day ago if they had one.
 
     Addresses are personal data: the board keeps an address only as long as the limits need it.
     """

@@ -1,10 +1,10 @@
 """Limits of connections: of all, of one client address, and of the time that a client lets the server wait.
 
 A client can open many connections and send half a request on each. A connection that waits for its client longer than
-the limit is closed. If there are too many connections, the oldest one that waits for its client makes room: first of
-the address of the new connection, if this address has too many; else of the address with the most connections. A
-request that the server works on is never interrupted for that. So one address cannot close the board to the others, and
-a class behind one address loses only idle connections.
+the limit is closed. If there are too many connections, the server closes the oldest one that waits for its client. It
+is one of the address of the new connection if this address has too many, and otherwise one of the address with the
+most. A request that the server works on is never interrupted for that. So one address cannot close the board to the
+others, and a class behind one address loses only idle connections.
 """
 
 from __future__ import annotations

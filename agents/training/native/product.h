@@ -17,7 +17,7 @@ struct Matrix {
 };
 
 // One tile of the result, kRows x kVectors * kLanes, stays in registers. It starts from the bias, or from c if `add`.
-// The caller is one with this function: a call would take longer than the arithmetic of a small product.
+// The function is always inlined: a call would take longer than the arithmetic of a small product.
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void tile(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride, long inner) {
   Vector sums[kRows][kVectors];

@@ -90,8 +90,8 @@ inline Vector exp(Vector x) {
 // The smallest multiple of kLanes that is at least `count`.
 inline long padded(long count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// Floats at a multiple of 64 bytes, zero at first. Before the first `resize` there is none: a buffer with memory from the
-// start would be large enough for the logits of one class, and the buffers that are resized with it would stay small.
+// Floats at a multiple of 64 bytes, zero at first. A new buffer has no float: if it had some, the first `reserve` for a
+// few floats would resize neither this buffer nor those that are resized with it.
 class Buffer {
  public:
   Buffer() = default;
