@@ -59,7 +59,7 @@ def _add_account(commands: Commands[argparse.ArgumentParser]) -> None:
     adding.add_argument("account", help="name of the account")
     adding.add_argument("--role", choices=("submitter", "maintainer"), default="submitter")
     disable = add_command(
-        actions, "disable", _account_disable, "refuse its tokens, and cancel its queued jobs", disabled=True
+        actions, "disable", _account_disable, "refuse its tokens, and end its jobs at their next step", disabled=True
     )
     enable = add_command(actions, "enable", _account_disable, "accept the tokens of an account again", disabled=False)
     for action in (disable, enable):
