@@ -51,8 +51,8 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     references = {group.name: _oracle(group, oracles, title) or best for group in drawn}
     if not any(references[group.name] is not group for group in drawn):
         raise ValueError(
-            f"regret on {title}: there is no reference; run other settings on the same "
-            "stream, or the agent 'oracle' with the same seeds"
+            f"regret on {title}: there is no reference; run other settings on the same stream, or the agent 'oracle' "
+            "with the same seeds"
         )
     kept = [group for group in drawn if group.runs.keys() & references[group.name].runs.keys()]
     if not any(references[group.name] is not group for group in kept):
