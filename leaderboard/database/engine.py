@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -41,7 +42,7 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        use_write_ahead_log(cursor, busy_seconds)
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
@@ -49,6 +50,22 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def use_write_ahead_log(cursor: sqlite3.Cursor, busy_seconds: float) -> None:
+    """Switch a file to the write-ahead log, unless it has one.
+
+    SQLite does not wait if two connections switch at the same time: each would wait for the lock of the other.
+    """
+    end = time.monotonic() + busy_seconds
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def require_existing(url: str) -> None:

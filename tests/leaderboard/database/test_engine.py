@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -9,7 +10,7 @@ import sqlalchemy
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from leaderboard.database.engine import connect, now, reading, writing
+from leaderboard.database.engine import connect, now, reading, use_write_ahead_log, writing
 from leaderboard.database.migrations import open_database
 from leaderboard.database.tables import Account, Event
 from leaderboard.errors import DatabaseError
@@ -30,6 +31,29 @@ def test_an_invalid_url_is_refused_without_showing_its_password(url, message):
     with pytest.raises(DatabaseError, match=message) as caught:
         connect(url)
     assert "secret" not in str(caught.value)
+
+
+class Busy:
+    """A cursor of a file that other connections switch to the write-ahead log, for some of its calls."""
+
+    def __init__(self, calls: int, code: int = sqlite3.SQLITE_BUSY) -> None:
+        self.calls, self.code = calls, code
+
+    def execute(self, _: str) -> None:
+        self.calls -= 1
+        if self.calls >= 0:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = self.code
+            raise error
+
+
+def test_a_connection_waits_while_another_one_switches_the_file_to_the_log():
+    cursor = Busy(3)
+    use_write_ahead_log(cursor, 10.0)
+    assert cursor.calls == -1
+    for other, seconds in ((Busy(10**6), 0.05), (Busy(1, sqlite3.SQLITE_READONLY), 10.0)):
+        with pytest.raises(sqlite3.OperationalError):
+            use_write_ahead_log(other, seconds)
 
 
 def test_a_url_of_postgresql_selects_the_installed_driver():
