@@ -21,7 +21,8 @@ from agents.sweeps.progress import say
 
 # The runs of docs/preregistration.md.
 _FILES = {
-    "schedules": ("learned-schedule",),
+    "schedules": ("learned-schedule", "learned-seeds", "learned-free"),
+    "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
     "noise": ("learned-schedule", "learned-noise"),
