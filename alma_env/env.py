@@ -28,7 +28,7 @@ from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
-from alma_env.saved_state import SavedState, checked_generator, checked_meter, damage_named, read_episode, require_same
+from alma_env.saved_state import SavedState, require_same
 from alma_env.scoring.admission import is_untrained, require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, Kind
@@ -444,11 +444,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         """Read what `load_state_dict` will restore, and change nothing; raises its errors."""
         self.meter.require_stopped("load its state")
         require_same(state, self.protocol(), "an environment with the same data and protocol")
-        with damage_named():
-            episode = read_episode(state)
-            assert episode.stream_seed is not None
-            meter, generator = checked_meter(state["meter"]), checked_generator(state["generator"])
-            return SavedState(episode, self._make_stream(episode.stream_seed), meter, generator)
+        return SavedState.read(state, self._make_stream)
 
     def restore(self, saved: SavedState) -> None:
         """Continue from a state that `consider_state` read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,6 +32,26 @@ class SavedState:
     meter: Mapping[str, Any]
     generator: Mapping[str, Any]
 
+    @classmethod
+    def read(cls, state: Mapping[str, Any], make_stream: Callable[[int], Stream | TextStream]) -> SavedState:
+        """Read and check every part of a state.
+
+        Args:
+            state: what ``AlmaEnv.state_dict`` returned.
+            make_stream: the stream of a seed.
+
+        Raises:
+            ValueError: a part is missing or has another form, or the episode has not begun.
+        """
+        with damage_named():
+            episode = Episode.from_dict(state)
+            if not len(episode.ledger):
+                raise ValueError("it has no tick")
+            assert episode.stream_seed is not None
+            Meter().load_state_dict(state["meter"])  # raises, and leaves the environment's own meter as it is
+            generator = checked_generator(state["generator"])
+            return cls(episode, make_stream(episode.stream_seed), state["meter"], generator)
+
 
 def require_same(state: Any, here: Mapping[str, object], where: str) -> None:
     """Raise ValueError if a saved state is no such state, or if its protocol is not the protocol here.
@@ -58,20 +78,6 @@ def damage_named() -> Iterator[None]:
         raise ValueError(
             f"the saved state is damaged ({type(error).__name__}: {error}); give what state_dict() returned, unchanged"
         ) from error
-
-
-def read_episode(state: Mapping[str, Any]) -> Episode:
-    """Return the episode of a state; ValueError if it has not begun."""
-    episode = Episode.from_dict(state)
-    if not len(episode.ledger):
-        raise ValueError("the saved state has no tick: state_dict() returns at least tick 0; give what it returned")
-    return episode
-
-
-def checked_meter(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state of a meter that a new meter has loaded without an error."""
-    Meter().load_state_dict(state)
-    return state
 
 
 def checked_generator(state: Mapping[str, Any]) -> Mapping[str, Any]:

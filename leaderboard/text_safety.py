@@ -24,7 +24,7 @@ _VIRAMA = 9  # combining class of the signs that join Indic consonants, such as 
 _MOST_MARKS = 3  # on a letter; Vietnamese has 2, Hebrew 3
 _BLANK = "\u2800"
 _ALIKE = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN")
-# Alphabets of phonetics, whose letters look like Latin ones; U+0299 and U+1D00 are small capitals.
+# Alphabets of phonetics, whose letters look like Latin ones.
 _PHONETIC = re.compile("[\u0250-\u02af\u1d00-\u1dbf\ua730-\ua7ff]")
 _LATIN_LIKE_GREEK = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρικυ"
 _REFUSED = {

@@ -12,13 +12,15 @@ from torch import nn
 from agents.catalogue import backbones
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of, without_wrappers
-from agents.catalogue.methods import method_for
+from agents.catalogue.methods import Method, method_for
 from agents.catalogue.recipes import recipe_for
-from agents.catalogue.resolve import for_method, resolve_agent
+from agents.catalogue.resolve import resolve_agent
 from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy
+from agents.policies.learned import LearnedPolicy
+from agents.policies.learned_schedule import LearnedSchedule
 from agents.policies.specs import policy_from
 from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings
@@ -77,10 +79,17 @@ def make(
     if isinstance(policy, str):
         policy = policy_from(policy, grows=method.grows, option="policy=")
     elif policy is not None:
-        policy = for_method(policy, method)
+        policy = _for_method(policy, method)
     keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
     config = resolve_agent(id, facts_of(env), policy=policy, device=device, **keywords, **hyperparameters)
     return build(config, env, policy=policy, on_epoch=on_epoch)
+
+
+def _for_method(policy: Policy, method: Method) -> Policy:
+    """Return the policy as it decides for a method: a learned one that can grow does not, if the method cannot."""
+    if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
+        return dataclasses.replace(policy, grows=False)
+    return policy
 
 
 def build(

@@ -15,8 +15,6 @@ from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
 from agents.policies import FixedWait, Geometric, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
-from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import LearnedSchedule
 from agents.policies.validation import check_types
 from agents.training.settings import STAGE_TYPES, StageSettings, settings_without_effect
 from alma_env.errors import did_you_mean
@@ -146,15 +144,8 @@ def _policy(
     if wait > facts.ticks:
         raise ValueError(f"wait={wait}: the stream has only {facts.ticks} mega-batches; use at most {facts.ticks}")
     if policy is not None:
-        return for_method(policy, method)
+        return policy
     return FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
-
-
-def for_method(policy: Policy, method: Method) -> Policy:
-    """Return the policy as it decides for a method: a learned one that can grow does not, if the method cannot."""
-    if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
-        return dataclasses.replace(policy, grows=False)
-    return policy
 
 
 def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedule, *, from_scratch: bool) -> None:

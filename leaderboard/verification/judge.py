@@ -26,7 +26,7 @@ from leaderboard.program.graph import read_structure
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
 from leaderboard.sandbox.sandbox import SandboxError
 from leaderboard.verification.evidence import Evidence
-from leaderboard.verification.reported import Names, RunFailedError, flops, number, printable, reasons, whole
+from leaderboard.verification.reported import NamesAndTexts, RunFailedError, flops, number, printable, reasons, whole
 from leaderboard.verification.tensor_digests import TensorDigests, changed_scalars, tensor_digests
 
 ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
@@ -72,7 +72,7 @@ class Judge:
         self._deployed = _Answer(data.task.guess)
         self._known: tuple[Any, Contents | None] = None, None  # structure and contents of the previous program
         self._refusals = 0
-        self._names = Names()
+        self._names = NamesAndTexts()
         self._clock = time.monotonic()
         self._cpu: float | None = None
 

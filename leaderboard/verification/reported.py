@@ -19,7 +19,7 @@ class RunFailedError(AlmaError):
     """A run failed: the agent raised, exceeded a limit, or broke the protocol."""
 
 
-class Names:
+class NamesAndTexts:
     """The names of phases, and the lengths of texts, that a run has reported so far: pages and tables show them."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from leaderboard.rules import PHASES
-from leaderboard.verification.reported import PHASES_OF_A_RUN, Names, RunFailedError, flops
+from leaderboard.verification.reported import PHASES_OF_A_RUN, NamesAndTexts, RunFailedError, flops
 
 from ..conftest import ledger_of
 
@@ -31,12 +31,12 @@ def test_malformed_flops_end_the_run(found, total, message):
 
 
 def test_the_names_and_texts_of_a_run_have_limits():
-    row, names = ledger_of(0)[1], Names()
+    row, names = ledger_of(0)[1], NamesAndTexts()
     for tick in range(PHASES_OF_A_RUN):
         names.add(replace(row, flops={f"phase {tick}": 1}))
     with pytest.raises(RunFailedError, match=r"65 names of phases in the run; at most 64 .* at every tick"):
         names.add(replace(row, flops={"another": 1}))
-    names, texts = Names(), replace(row, flops={}, declared=("x" * 200,) * 5, registered=("y" * 200,) * 5)
+    names, texts = NamesAndTexts(), replace(row, flops={}, declared=("x" * 200,) * 5, registered=("y" * 200,) * 5)
     for _ in range(500):
         names.add(texts)
     with pytest.raises(RunFailedError, match=r"1,002,000 characters in the run; at most 1,000,000"):
