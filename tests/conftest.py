@@ -23,6 +23,7 @@ from agents.runs import load
 from alma_env.data.image_files import datasets
 
 from . import postgresql
+from .agents.ledgers import without_seconds
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -161,28 +162,28 @@ def dense_gpt2() -> Callable[[int, SwitchSize], nn.Module]:
 
 
 @pytest.fixture
-def goes_on_after_any_tick() -> Callable[..., None]:
-    """Check that a run that is saved and restored at any tick ends with the same ledger, except for the seconds."""
+def goes_on_after_any_tick() -> Callable[..., alma_env.Ledger]:
+    """Check that a run that is saved and restored at any tick ends with the same ledger, except for the seconds.
+
+    The check returns the ledger of the run that nothing disturbed.
+    """
 
     def check(
         make_env: Callable[[], alma_env.AlmaEnv], make_agent: Callable[[alma_env.AlmaEnv], agents.AnytimeAgent]
-    ) -> None:
-        def finish(env: alma_env.AlmaEnv, agent: agents.AnytimeAgent, saved: list | None = None) -> list:
+    ) -> alma_env.Ledger:
+        def finish(env: alma_env.AlmaEnv, agent: agents.AnytimeAgent, saved: list | None = None) -> list[alma_env.Row]:
             while not env.done:
                 if saved is not None:
                     saved.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
                 with env.meter:
                     predictor = agent.observe(env.observation())
                 env.step(predictor)
-            return [
-                (row.error, row.parameters, row.inference_flops, row.flops, row.paper_flops, row.digest)
-                for row in env.ledger
-            ]
+            return without_seconds(env.ledger)
 
         env, saved = make_env(), []
         agent = make_agent(env)
         env.reset(seed=0, options={"predictor": agent.predictor})
-        undisturbed = finish(env, agent, saved)
+        undisturbed, ledger = finish(env, agent, saved), env.ledger
         assert len(saved) == env.ticks
         for env_state, agent_state in saved:
             env = make_env()
@@ -190,5 +191,6 @@ def goes_on_after_any_tick() -> Callable[..., None]:
             agent = make_agent(env)
             agent.load_state_dict(agent_state, env.megabatch)
             assert finish(env, agent) == undisturbed
+        return ledger
 
     return check

@@ -34,6 +34,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -129,6 +130,7 @@ class Plan:
         return [dataclasses.replace(spec, settings={**spec.settings, **given}) for spec in runs]
 
 
+@cache
 def read(name: str) -> Plan:
     """Read a plan by its name.
 

@@ -68,18 +68,13 @@ EVERYWHERE = pytest.mark.parametrize(
 
 
 @EVERYWHERE
-def test_the_curve_depends_on_the_seed_only(id: str, stream: Callable[[], AlmaEnv]) -> None:
-    first, second = (run(env := stream(), make(id, env)) for _ in range(2))
-    assert curve(first) == curve(second)
-    env = stream()
-    assert curve(run(env, make(id, env, seed=1))) != curve(first)
-
-
-@EVERYWHERE
-def test_a_restart_at_any_tick_gives_the_same_curve(
-    id: str, stream: Callable[[], AlmaEnv], goes_on_after_any_tick: Callable[..., None]
+def test_the_curve_depends_on_the_seed_only_and_goes_on_after_any_tick(
+    id: str, stream: Callable[[], AlmaEnv], goes_on_after_any_tick: Callable[..., Ledger]
 ) -> None:
-    goes_on_after_any_tick(stream, lambda env: make(id, env))
+    first = goes_on_after_any_tick(stream, lambda env: make(id, env))
+    same, other = (run(env := stream(), make(id, env, seed=seed)) for seed in (0, 1))
+    assert curve(same) == curve(first)
+    assert curve(other) != curve(first)
 
 
 # Parameters and multiply-adds by hand, of MLP-4 on the digits and of VGG19-2 on the images: of the single model, and of
