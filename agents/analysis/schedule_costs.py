@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,3 +57,9 @@ class ScheduleCosts:
     def minus(self, other: ScheduleCosts, prices: RunPrices) -> Interval:
         """Return the difference of the costs over the seeds that both have."""
         return Interval.of(list(differences_by_seed(self.costs(prices), other.costs(prices)).values()))
+
+
+def on_common_seeds(schedules: Sequence[ScheduleCosts]) -> list[ScheduleCosts]:
+    """Return the schedules on the seeds that all of them have, or on their own if these are fewer than two."""
+    common = set.intersection(*(set(one.cer) for one in schedules)) if schedules else set()
+    return [one.of(common) for one in schedules] if len(common) > 1 else list(schedules)

@@ -146,6 +146,8 @@ def _seed_group(method: str, setting: Setting, runs: Mapping[int, FinishedRun]) 
     agent = next(iter(runs.values())).run_config.agent
     when = f"w = {agent.wait}" if agent.wait is not None else agent.when.removesuffix(", replay")
     when = when.replace(", replay last:", ", window ")  # the name of a group says that it replays
+    if agent.wait is not None and isinstance(agent.replay, str):  # another method, not another waiting time
+        method += f", window {agent.replay.removeprefix('last:')}"
     by_seed = dict(sorted(runs.items()))
     return SeedGroup(method, agent.id, agent.width, agent.wait, when, bool(agent.replay), by_seed, setting)
 

@@ -9,6 +9,7 @@ from statistics import mean
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval
 from agents.catalogue.effort import networks
+from agents.learners.anytime import StageRecord
 from agents.runs.load import FinishedRun
 
 QUARTERS = 4
@@ -45,7 +46,7 @@ def quarters(group: SeedGroup) -> list[Quarter]:
 
 def _trained(run: FinishedRun, tick: int) -> bool:
     if run.stages:  # the paper's FLOPs of a learner can be 0, or declared
-        return run.stages[0].tick <= tick
+        return any(stage.tick <= tick for stage in _deployed(run))
     return any(run.columns.paper_flops[: tick + 1])
 
 
@@ -64,4 +65,9 @@ def _quarter(group: SeedGroup, tick: int) -> Quarter:
 
 
 def _experts(run: FinishedRun, tick: int) -> int:
-    return networks(run.run_config.agent, sum(stage.grow for stage in run.stages if stage.tick <= tick))
+    return networks(run.run_config.agent, sum(stage.grow for stage in _deployed(run) if stage.tick <= tick))
+
+
+def _deployed(run: FinishedRun) -> list[StageRecord]:
+    """Return the stages whose predictors answered; a budget refuses the others."""
+    return [stage for stage in run.stages if not run.columns.refused[stage.tick]]

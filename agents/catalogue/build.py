@@ -20,7 +20,7 @@ from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy
 from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import LearnedSchedule
+from agents.policies.learned_schedule import SHIPPED, LearnedSchedule
 from agents.policies.specs import policy_from
 from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings
@@ -86,7 +86,12 @@ def make(
 
 
 def _for_method(policy: Policy, method: Method) -> Policy:
-    """Return the policy as it decides for a method: a learned one that can grow does not, if the method cannot."""
+    """Return the policy as it decides for a method.
+
+    A learned policy does not grow a method that cannot grow. A network of the package is the one for such methods.
+    """
+    if isinstance(policy, LearnedSchedule) and policy.path in SHIPPED.values():
+        return dataclasses.replace(policy, path=None, grows=method.grows)
     if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
         return dataclasses.replace(policy, grows=False)
     return policy

@@ -88,10 +88,31 @@ class StageRecord:
     restart: bool = False
     by: str = ""
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> StageRecord:
+        """Return the record with the values of a file; ValueError or TypeError if one is wrong, missing or unknown."""
+        record = cls(**values)
+        for name, kinds in _KINDS.items():
+            if not isinstance(value := getattr(record, name), kinds):
+                expected = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"{name}={value!r} of a stage: must be of type {expected}")
+        return record
+
     @property
     def megabatches(self) -> int:
         """Number of mega-batches of the stage."""
         return megabatches_of(self.tick, self.pending, replay=self.replay, window=self.window)
+
+
+_NUMBER, _NOTHING = (float, int), type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("tick", "pending", "examples", "grow"), (int,)),
+    **dict.fromkeys(("replay", "restart"), (bool,)),
+    **dict.fromkeys(("validation_loss", "validation_error"), _NUMBER),
+    "held_out_error": (*_NUMBER, _NOTHING),
+    "window": (int, _NOTHING),
+    "by": (str,),
+}
 
 
 class AnytimeAgent:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ from agents.policies.choices import allowed_choices, decision_of
 from agents.policies.file_checks import digest_of
 from agents.policies.growing import growth as read_growth
 from agents.policies.model_files import CHOICES, Model, load
-from agents.policies.priced_features import PRICES
+from agents.policies.priced_features import PRICES, checked_prices
 from agents.policies.progress import Decision, Progress
 from agents.policies.replaying import replayed, shortest
 from alma_env.metering import meter
+
+_ANY = (0.0, math.inf)  # the range of a price if the file does not say
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class LearnedPolicy:
         grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments. `agents.make`
             changes it to False for a method that does not grow.
         pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
-            for models that were trained on this environment or its surrogate.
+            for models that were trained on this environment or its surrogate. A price beyond those of the training,
+            which `agents.rl.save_policy` writes into the file, counts as the nearest of them.
 
     Attributes:
         digest: digest of the file's bytes, which identifies the policy in the record of a run.
@@ -82,13 +84,11 @@ class LearnedPolicy:
                 f"growth={self.growth!r} with policy={str(path)!r}: the learner cannot grow; leave growth out, or take "
                 "an agent that grows, such as gens"
             )
-        for name in PRICES:
-            price = getattr(self, name)
-            if isinstance(price, bool) or not isinstance(price, Real) or not 0 <= float(price) < math.inf:
-                raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
+        for name, price in checked_prices(self).items():
+            object.__setattr__(self, name, price)
             if price and self._model.kind != CHOICES:
                 raise ValueError(
-                    f"{name}={price!r} with policy={str(path)!r}: the model does not see prices; leave it out, or use "
+                    f"{name}={price:g} with policy={str(path)!r}: the model does not see prices; leave it out, or use "
                     "a model trained on an environment such as Digits-ALMA-Wait-v1"
                 )
 
@@ -96,7 +96,7 @@ class LearnedPolicy:
         """Return the record: digest and fields, but not the path, since the file may move before a run continues."""
         record = {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
         record |= {} if self.grows or self._model.kind == "train" else {"grows": False}  # changes masks and features
-        return record | ({name: float(getattr(self, name)) for name in PRICES} if self._model.kind == CHOICES else {})
+        return record | ({name: getattr(self, name) for name in PRICES} if self._model.kind == CHOICES else {})
 
     @property
     def _model(self) -> Model:
@@ -106,7 +106,7 @@ class LearnedPolicy:
         """Return the model's deterministic decision for this tick."""
         at = {"tick": now.tick, "pending": now.pending, "stages": now.stages}
         if self._model.kind == CHOICES:
-            prices = {name: getattr(self, name) for name in PRICES}
+            prices = {name: float(np.clip(getattr(self, name), *self._model.prices.get(name, _ANY))) for name in PRICES}
             seen = priced_features.features_of(now, **prices, grows=self.grows)
             choice = self._action(now, seen, allowed_choices(**at, grows=self.grows))
             return decision_of(choice, now.ticks, grows=self.grows)

@@ -24,9 +24,8 @@ from torch import nn
 from agents.policies.choices import window
 from agents.policies.file_checks import DAMAGED, digest_of, require_unchanged
 from agents.policies.next_training import MENUS, WITH_GROWTH, Menu
-from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
+from agents.policies.priced_features import FEATURES, NAMES, PRICES, checked_prices, features_of
 from agents.policies.progress import Decision, Progress
-from agents.policies.validation import check_types
 from agents.policies.waiting import RULE
 from alma_env.files import replacing
 from alma_env.metering import meter
@@ -125,6 +124,8 @@ class ScheduleNetwork:
             raise ValueError(
                 f"a range of shapes {self.low.shape} and {self.high.shape}, or numbers that are no float32"
             )
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError("weights or a range that are not finite")
         for name in PRICES:
             low, high = self.about[name]
             if not 0 <= low <= high < math.inf:
@@ -172,11 +173,8 @@ class LearnedSchedule:
         ScheduleNetwork.read(path)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "digest", digest_of(path))
-        prices = {name: getattr(self, name) for name in PRICES}
-        for name, price in check_types(prices, dict.fromkeys(prices, float)).items():
-            if not 0 <= price < math.inf:
-                raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
-            object.__setattr__(self, name, float(price))
+        for name, price in checked_prices(self).items():
+            object.__setattr__(self, name, price)
 
     def as_plain_data(self) -> dict[str, Any]:
         """Return the record: digest and prices, but not the path, since the file may move before a run continues."""

@@ -1,7 +1,7 @@
-"""Files of learned policies: a model of Stable-Baselines3 or sb3-contrib, and how its observations were normalised.
+"""Files of learned policies: a model of Stable-Baselines3 or sb3-contrib, and what else a run must know of it.
 
-The file is the archive that ``model.save`` writes. `agents.rl.save_policy` adds the normalisation to it, because
-``model.save`` does not save it.
+The file is the archive that ``model.save`` writes. `agents.rl.save_policy` adds how the observations were normalised,
+and from which prices the model learned, because ``model.save`` does not save them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from alma_env.errors import how_to_install
 
 CHOICES = "choices"  # the kind of actions of the second version of the decision environments
 _MEMBER = "observation_normalisation.json"  # of the archive
+_PRICES = "prices.json"
 # Module of the policy's class, which the archive names -> algorithm of sb3-contrib. Any other is PPO, A2C or DQN.
 _CONTRIBUTED = {
     "sb3_contrib.common.maskable.policies": "MaskablePPO",
@@ -64,11 +65,13 @@ class Model:
         model: an algorithm of Stable-Baselines3 or sb3-contrib.
         kind: kind of its actions, see `agents.policies.actions.Actions`; `CHOICES` for `agents.policies.choices`.
         normalisation: of its observations; None if it observes them as they are.
+        prices: the lowest and the highest price of the training, by name; empty if the file does not say.
     """
 
     model: Any
     kind: str
     normalisation: Normalisation | None
+    prices: Mapping[str, tuple[float, float]]
 
     def predict(
         self, observation: NDArray[np.float32], memory: Any, mask: NDArray[np.bool_]
@@ -120,10 +123,14 @@ def kind_of(model: Any, where: str) -> str:
     return kind
 
 
-def add_normalisation(path: Path, normalisation: Normalisation | None) -> None:
-    """Add the normalisation, or the fact that there is none, to an archive that ``model.save`` wrote."""
+def complete(
+    path: Path, normalisation: Normalisation | None, prices: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Add the normalisation, or the fact that there is none, and the prices to an archive that ``model.save`` wrote."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(_MEMBER, json.dumps(None if normalisation is None else asdict(normalisation)))
+        if prices:
+            archive.writestr(_PRICES, json.dumps(prices))
 
 
 @lru_cache(maxsize=8)
@@ -143,7 +150,7 @@ def load(path: str, digest: str) -> Model:
         except Exception as error:  # the library has no error type of its own
             failures.append(f"{algorithm.__name__}: {_first_line(error)}")
             continue
-        return Model(model, kind_of(model, f"policy={path!r}"), _normalisation(path, model))
+        return Model(model, kind_of(model, f"policy={path!r}"), _normalisation(path, model), _prices(path))
     raise ValueError(
         f"policy={path!r}: not a model of PPO, A2C or DQN, or of MaskablePPO, RecurrentPPO or QRDQN "
         f"({'; '.join(failures)}); give a file that agents.rl.save_policy or model.save wrote"
@@ -203,6 +210,24 @@ def _normalisation(path: str, model: Any) -> Normalisation | None:
             "agents.rl.save_policy(model, path)"
         )
     return None
+
+
+def _prices(path: str) -> dict[str, tuple[float, float]]:
+    with zipfile.ZipFile(path) as archive:
+        if _PRICES not in archive.namelist():
+            return {}
+        try:
+            saved = {
+                str(name): (float(low), float(high)) for name, (low, high) in json.loads(archive.read(_PRICES)).items()
+            }
+            if saved.keys() != set(priced_features.PRICES) or not all(0 <= low <= high for low, high in saved.values()):
+                raise ValueError(f"{saved}")
+        except DAMAGED as error:
+            raise ValueError(
+                f"policy={path!r}: its {_PRICES} holds no ranges of prices ({_first_line(error)}); write the file "
+                "again with agents.rl.save_policy(model, path)"
+            ) from error
+    return saved
 
 
 def _read_normalisation(text: bytes, shape: tuple[int, ...]) -> Normalisation | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agents.policies import features as first_version
 from agents.policies.progress import Progress
+from agents.policies.validation import check_types
 
 PRICES = ("pass_price", "memory_price")  # the names of the prices
 HIGHEST_PASS_PRICE = 1_000.0  # errors; higher prices look like this one
@@ -39,6 +40,16 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
 NAMES = tuple(name for name, *_ in FEATURES)
 _OLD = [first_version.NAMES.index(name) for name in NAMES if name in first_version.NAMES]
 _PENDING_PRICE = NAMES.index("pending_price")
+
+
+def checked_prices(policy: Any) -> dict[str, float]:
+    """Return the prices at which a policy decides, by name; ValueError if one is no number, negative or infinite."""
+    prices = {name: getattr(policy, name) for name in PRICES}
+    for name, price in check_types(prices, dict.fromkeys(PRICES, float)).items():
+        if not 0 <= price < math.inf:
+            raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
+        prices[name] = float(price)
+    return prices
 
 
 def feature_space() -> spaces.Box:

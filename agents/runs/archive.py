@@ -99,4 +99,5 @@ def _from_record(record: dict[str, Any]) -> Run:
     count = len(stages["tick"])
     stage_rows = zip(*(stages.get(name, [default] * count) for name, default in _STAGE.items()), strict=True)
     columns = LedgerColumns(tick=ticks, flops=flops, **{"registered": [()] * len(ticks), **rows})
-    return record["config"], columns, [StageRecord(*values) for values in stage_rows]
+    by_stage = (dict(zip(_STAGE, values, strict=True)) for values in stage_rows)
+    return record["config"], columns, [StageRecord.read(values) for values in by_stage]

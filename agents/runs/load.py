@@ -150,6 +150,8 @@ def _read_or_error(folder: Path) -> FinishedRun | ValueError:
         return _checked(read(folder))
     except ValueError as error:
         return error
+    except OSError as error:
+        return ValueError(f"{folder}: cannot be read ({error}); give a folder whose files you may read")
 
 
 def _checked(run: FinishedRun) -> FinishedRun | ValueError:

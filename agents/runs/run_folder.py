@@ -91,7 +91,7 @@ def read_stages(folder: Path) -> list[StageRecord]:
     """Read the stages of a run up to its last checkpoint; ValueError for a missing file or a wrong line."""
     file = folder / "stages.jsonl"
     try:
-        return [StageRecord(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [StageRecord.read(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise ValueError(f"{file}: missing; an earlier version did not write it; run again with --fresh") from None
     except (ValueError, TypeError) as error:

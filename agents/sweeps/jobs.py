@@ -10,7 +10,6 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -143,8 +142,7 @@ def _claim(spec: RunSpec, folder: Path, config: RunConfig) -> None:
     """
     run_index.require_record(folder, spec)
     if run_folder.finished_rows(folder, config) is not None:
-        with suppress(OSError):  # a finished run is only read, also from a read-only folder
-            run_index.write_spec(folder, spec)
+        run_index.note_spec(folder, spec)
         return
     with run_folder.locked(folder):
         run_index.write_spec(folder, spec)
@@ -178,6 +176,8 @@ def execute(
         except Exception as error:
             # With several ranks, the others may wait for this one in the same run: only the end of the process ends it.
             place = own_code.place_of(error)
+            if distributed.ranks() == 1 and isinstance(error, MemoryError):
+                raise RunFailedError(f"the run failed at tick {agent.tick}: {error or 'out of memory'}") from error
             if distributed.ranks() > 1 or place is None:
                 raise
             # The traceback has the place and the text of the error. There is none if a check of this project raised it.

@@ -72,7 +72,7 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
             if not fresh:
                 run_index.require_record(pending.folder, pending.spec)
             if not fresh and run_index.is_finished(pending.folder):
-                run_index.write_spec(pending.folder, pending.spec)  # the next plan finds the run without its agent
+                run_index.note_spec(pending.folder, pending.spec)
                 planned.finished[digest] = pending.folder
             else:
                 planned.pending[digest] = pending

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def write_spec(folder: Path, spec: RunSpec) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     record = json.dumps({**spec.as_dict(), "digest": spec.digest()}, indent=2, sort_keys=True) + "\n"
     replace_file(folder / "spec.json", record, concurrent=True)
+
+
+def note_spec(folder: Path, spec: RunSpec) -> None:
+    """Write the specification of a finished run, for the next plan, if the folder can be written."""
+    with suppress(OSError):
+        write_spec(folder, spec)
 
 
 def require_record(folder: Path, spec: RunSpec) -> None:

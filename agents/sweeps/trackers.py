@@ -12,8 +12,10 @@ from __future__ import annotations
 import importlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,13 +78,13 @@ def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator
     require(names)
     ledger = Ledger()
     with ExitStack() as open_trackers:
-        trackers = [open_trackers.enter_context(_ending(_opened(name, folder, config), ledger)) for name in names]
+        logs = [open_trackers.enter_context(_logging(name, _opened(name, folder, config), ledger)) for name in names]
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
             values = {name: float(getattr(row, name)) for name in OF_A_TICK}
-            for tracker in trackers:
-                tracker.log(row.tick, values)
+            for log in logs:
+                log(row.tick, values)
 
         yield on_tick
 
@@ -93,19 +95,36 @@ def _opened(name: str, folder: Path, config: RunConfig) -> _Tracker:
     except OSError:
         raise
     except Exception as error:  # the package's own, such as a login that is missing
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"--track {name}: {reason}; {_REMEDIES[name]}") from error
+        raise ValueError(f"--track {name}: {_reason(error)}; {_REMEDIES[name]}") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 @contextmanager
-def _ending(tracker: _Tracker, ledger: Ledger) -> Iterator[_Tracker]:
+def _logging(name: str, tracker: _Tracker, ledger: Ledger) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Yield a function that logs a tick; then end the tracker's run. A tracker that fails is left out of the rest."""
+    failed = False
+
+    def attempt(act: Callable[..., None], *values: Any) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            act(*values)
+        except Exception as error:  # a server that is away is no reason to end the run
+            failed = True
+            text = f"--track {name}: {_reason(error)}; the run goes on in its folder without this tracker"
+            warnings.warn(f"{text}; for the next run, {_REMEDIES[name]}", stacklevel=2)
+
     try:
-        yield tracker
+        yield partial(attempt, tracker.log)
     except BaseException:
-        tracker.end(None)
+        attempt(tracker.end, None)
         raise
     score = ledger.score() if len(ledger) else None
-    tracker.end({name: float(getattr(score, name)) for name in OF_A_RUN} if score else {})
+    attempt(tracker.end, {name: float(getattr(score, name)) for name in OF_A_RUN} if score else {})
 
 
 class _TensorBoard:
@@ -190,10 +209,11 @@ class _MLflow:
             tags = {"folder": folder.name, "group": config.label}
             self._run_id = self._client.create_run(experiment, run_name=folder.name, tags=tags).info.run_id
             self._first = 0
-            parameters = [Param(path, value) for path, value in config.values.items()]
-            parameters.append(Param("seed", str(config.seed)))
-            for start in range(0, len(parameters), 100):  # the server's limit per call
-                self._client.log_batch(self._run_id, params=parameters[start : start + 100])
+        # Also of a run that is known: a process can end between the two calls. A value may be logged again.
+        parameters = [Param(path, value) for path, value in config.values.items()]
+        parameters.append(Param("seed", str(config.seed)))
+        for start in range(0, len(parameters), 100):  # the server's limit per call
+            self._client.log_batch(self._run_id, params=parameters[start : start + 100])
         self._waiting: list[Any] = []
         self._flushed = time.monotonic()
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FixedWaits = Mapping[int, Sequence[float] | NDArray[np.float64]]  # waiting time -> errors at ticks 0..B
 
+_WITHOUT_TRAINING = ("validation", "policy")  # phases whose FLOPs change no weights
 _HEADROOM = 0.1  # of the axis, above the highest error, for the labels of the fixed waits
 _STEPS = (1, 1.5, 2, 3, 5, 7)
 
@@ -62,7 +63,7 @@ class Trace:
         rows = ledger.rows if tick is None else ledger.rows[: tick + 1]
         return cls.of(
             [row.error for row in rows],
-            [any(flops for phase, flops in row.flops.items() if phase != "validation") for row in rows],
+            [any(flops for phase, flops in row.flops.items() if phase not in _WITHOUT_TRAINING) for row in rows],
             [row.parameters for row in rows],
             sum(row.comp for row in rows),
             next((row.tick for row in rows if row.refused), None),

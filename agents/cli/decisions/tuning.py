@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
+from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.figures import schedules as picture
@@ -108,6 +108,7 @@ class RecordedRow:
     """A schedule at a price, in recorded runs: its cost, and how much more it costs than the recommended schedule."""
 
     runs: str
+    seeds: int
     pass_price: float
     schedule: str
     cost: Interval
@@ -123,7 +124,7 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     panels, rows = {}, []
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
-            if not (found := recorded_schedules(runs)):
+            if not (found := on_common_seeds(recorded_schedules(runs))):
                 continue  # exploring runs only
             name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
             if name in panels:
@@ -141,11 +142,11 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
         return 0
     schedule = Column("schedule", overflow="fold")
     titles = ("cost", "more than the rule", "CER", "passes")
-    table = Table("recorded runs", "full pass", schedule, *titles, box=None)
+    table = Table(Column("recorded runs", no_wrap=True), "seeds", "full pass", schedule, *titles, box=None)
     for row in rows:
         more = "the rule" if row.schedule == RECOMMENDED else row.more.text("+.2f") if row.more else "–"
         numbers = row.cost.text(".2f"), more, f"{row.cer:.2f}", f"{row.passes:.2f}"
-        table.add_row(row.runs, f"{row.pass_price:g}", escape(row.schedule), *numbers)
+        table.add_row(row.runs, str(row.seeds), f"{row.pass_price:g}", escape(row.schedule), *numbers)
     console.print(table)
     legend = f"The rule: {RECOMMENDED}. ±: 95 % interval over seeds (Student's t), differences paired by seed"
     console.print(escape(legend), highlight=False)
@@ -163,6 +164,7 @@ def _recorded_rows(found: list[ScheduleCosts], prices: RunPrices, runs: str) -> 
     return [
         RecordedRow(
             runs,
+            len(one.cer),
             prices.pass_price,
             one.schedule,
             Interval.of(list(one.costs(prices).values())),

@@ -50,15 +50,12 @@ def plot(options: argparse.Namespace, console: Console) -> int:
     say(said, *(f"{name}: left out, because {kind} cannot show its measure" for name in of if name not in fitting))
     together = figures.KINDS[kind].several_streams and len(fitting) > 1
     drawn = {", ".join(fitting): [run for runs in fitting.values() for run in runs]} if together else fitting
-    left_out = 0
+    errors: dict[str, ValueError] = {}
     for name, runs in drawn.items():
         try:
             drawing = figures.draw(kind, runs, **given)
         except ValueError as error:
-            if len(drawn) == 1:
-                raise
-            say(said, f"{name}: left out: {error}")
-            left_out += 1
+            errors[name] = error
             continue
         stem = kind if len(drawn) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
         say(said, *drawing.notes)
@@ -68,4 +65,7 @@ def plot(options: argparse.Namespace, console: Console) -> int:
             continue
         files = figures.save(drawing, options.out / stem, options.format)
         say(console, *(f"{file}: {kind} of {len(runs)} runs on {name}" for file in files))
-    return 1 if left_out == len(drawn) else 0
+    if len(errors) == len(drawn) and len({str(error) for error in errors.values()}) == 1:
+        raise next(iter(errors.values()))  # of an option, or of the only stream
+    say(said, *(f"{name}: left out: {error}" for name, error in errors.items()))
+    return 1 if len(errors) == len(drawn) else 0

@@ -86,7 +86,7 @@ class DecisionEnv(WaitEnv):
                     f"unexpected keyword argument {name!r}: an argument of Wait-v0; each action decides about replay "
                     "and growth, and the prices are pass_price and memory_price"
                 )
-        self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
+        self.price_ranges = PriceRange.of_prices(pass_price=pass_price, memory_price=memory_price)
         super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
         self._arguments = {"stream": stream, "learner": learner, "pass_price": pass_price}
         self._arguments |= {"memory_price": memory_price, "reward_on": reward_on, **keywords}
@@ -97,7 +97,9 @@ class DecisionEnv(WaitEnv):
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
 
     def _draw_prices(self) -> None:
-        self.pass_price, self.memory_price = (float(one.draw(self.np_random, 1)[0]) for one in self._price_ranges)
+        self.pass_price, self.memory_price = (
+            float(one.draw(self.np_random, 1)[0]) for one in self.price_ranges.values()
+        )
         self.reward = Reward("scalar", Prices(self.pass_price, self.memory_price))  # full passes, not teraFLOPs
 
     @cached_property

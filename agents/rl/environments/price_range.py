@@ -40,6 +40,11 @@ class PriceRange:
             )
         return cls(float(ends[0]), float(ends[1]))
 
+    @classmethod
+    def of_prices(cls, **values: Any) -> dict[str, PriceRange]:
+        """Return the ranges of the values of keywords, by name; errors as `of`."""
+        return {name: cls.of(name, value) for name, value in values.items()}
+
     def draw(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
         """Return a price for each of ``count`` episodes, float64 (count,)."""
         if self.low == self.high:

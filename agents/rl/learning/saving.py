@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.policies.model_files import Normalisation, add_normalisation, kind_of
+from agents.policies.model_files import Normalisation, complete, kind_of
 from alma_env.files import replacing
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.vec_env import VecEnv
 
 
 def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
-    """Save a model, and the normalisation of its observations, for `LearnedPolicy` and ``alma run --policy``.
+    """Save a model, with the normalisation of its observations and its prices, for `LearnedPolicy` and ``alma run``.
 
     A file that exists is replaced in one step: after an interruption it is the old one.
 
     The file is that of ``model.save(path)``. If the model's environment is a ``VecNormalize`` that normalises
-    observations, the file also holds the mean and variance of each feature, which ``model.save`` leaves out.
+    observations, the file also holds the mean and variance of each feature, which ``model.save`` leaves out. If the
+    environment has prices, the file also holds their ranges.
 
     Args:
         model: a model of Stable-Baselines3 or sb3-contrib, trained on a decision environment or a surrogate.
@@ -38,9 +40,22 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
     normalised = model.get_vec_normalize_env()
     with replacing(file) as partial:
         model.save(partial)
-        if normalised is None or not normalised.norm_obs:
-            add_normalisation(partial, None)
-        else:
+        normalisation = None
+        if normalised is not None and normalised.norm_obs:
             mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
-            add_normalisation(partial, Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs))
+            normalisation = Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs)
+        complete(partial, normalisation, _prices_of(model.get_env()))
     return file
+
+
+def _prices_of(env: VecEnv | None) -> dict[str, tuple[float, float]]:
+    """Return the ranges of the prices of the environments together, by name; empty for environments without prices."""
+    try:
+        ranges = [] if env is None else env.get_attr("price_ranges")
+    except AttributeError:
+        return {}
+    return (
+        {name: (min(one[name].low for one in ranges), max(one[name].high for one in ranges)) for name in ranges[0]}
+        if ranges
+        else {}
+    )

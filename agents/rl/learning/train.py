@@ -189,6 +189,10 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         from stable_baselines3.common.vec_env import VecMonitor
 
         return VecMonitor(SurrogateVecEnv(made)), made.ticks
+    if "stream" in keywords:  # the id names it, as that of a surrogate does
+        assert spec.entry_point is not None
+        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        refuse_unknown(creator, ["stream"])
     from stable_baselines3.common.env_util import make_vec_env
 
     env = make_vec_env(partial(gym.make, spec), n_envs=1, env_kwargs=keywords)

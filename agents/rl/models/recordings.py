@@ -19,6 +19,7 @@ from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
+from agents.policies.validation import check_types
 from agents.runs import run_folder
 from alma_env.files import replacing
 
@@ -30,6 +31,10 @@ EARLIER = 11  # columns of files of earlier versions, which have no windows and 
 NO_TEXT = (
     "a surrogate models error rates, and text has perplexities; record runs on another stream, such as Digits-ALMA-v0"
 )
+
+
+_TYPES = {"env": str, "learner": str, "width": int | None, "settings": str, "schedule": str, "error": float}
+_TYPES |= dict.fromkeys(("seed", "ticks", "classes", "parameters"), int)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,12 @@ class Recording:
         tick, pending, window = (self.column(name) for name in ("tick", "pending", "window"))
         replayed = np.where(np.isnan(window), tick, np.minimum(pending + window, tick))
         return np.where(self.column("replay") > 0, replayed, pending)
+
+    @property
+    def identity(self) -> tuple[int, bytes]:
+        """The seed and the trainings, which determine the curve of a learner: two schedules can have the same ones."""
+        decided = self.column("tick"), self.sizes, self.column("grow"), self.column("restart")
+        return self.seed, np.stack(decided).tobytes()
 
     @property
     def explores(self) -> bool:
@@ -237,6 +248,11 @@ def _identity(recording: Recording) -> str:
     return json.dumps({key: value for key, value in vars(recording).items() if key not in _RECORDED})
 
 
+def distinct(recordings: Sequence[Recording]) -> list[Recording]:
+    """Return the recordings of one learning curve, each run once: without the later names of the same trainings."""
+    return list({one.identity: one for one in recordings[::-1]}.values())[::-1]
+
+
 def save(recordings: Sequence[Recording], file: Path) -> None:
     """Write recordings into one .npz file, in one step."""
     heads = [{key: value for key, value in asdict(one).items() if key != "trainings"} for one in recordings]
@@ -259,12 +275,25 @@ def load(file: Path) -> list[Recording]:
         with open(file, "rb") as raw, np.load(raw, allow_pickle=False) as saved:
             heads: list[dict[str, Any]] = json.loads(str(saved["heads"]))
             tables = np.split(_with_all_columns(saved["trainings"]), np.cumsum(saved["lengths"])[:-1])
-        return [Recording(**head, trainings=table) for head, table in zip(heads, tables, strict=True)]
+        return [_checked(Recording(**head, trainings=table)) for head, table in zip(heads, tables, strict=True)]
     except DAMAGED as error:
         raise ValueError(
             f"recorded={str(file)!r}: cannot be read as recorded runs ({type(error).__name__}: {error}); write the "
             "file with `alma surrogate fit RUNS --out FILE.npz`"
         ) from error
+
+
+def _checked(one: Recording) -> Recording:
+    """Return a recording that was read; ValueError if a value has the wrong type or does not fit the others."""
+    check_types(vars(one), _TYPES)
+    if not isinstance(json.loads(one.settings), dict):
+        raise ValueError(f"settings={one.settings!r}: must be a JSON object")
+    if one.classes < 2:
+        raise ValueError(f"classes={one.classes}: must be at least 2")
+    tick = one.column("tick")
+    if not (np.diff(np.concatenate([[0], tick, [one.ticks + 1]])) > 0).all():
+        raise ValueError(f"trainings at the ticks {tick.tolist()}: must ascend from 1 on to ticks={one.ticks} at most")
+    return one
 
 
 def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -127,19 +127,21 @@ def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> 
     They are its runs without growth, up to rounding.
 
     Args:
-        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have.
+        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have,
+            under this name or with the same trainings.
         recorded: runs of the same stream.
     """
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
-    own = {(one.schedule, one.seed) for one in runs}
+    own, trained = {(one.schedule, one.seed) for one in runs}, {one.identity for one in runs}
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
         for one in recorded
         if one.learner == SINGLE
         and _start_of(one) == _start_of(first)
         and (f"{one.schedule}, growth never", one.seed) not in own
+        and one.identity not in trained
     ]
 
 

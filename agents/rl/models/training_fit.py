@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.recorded_costs import costs_of, full_pass_of
+from agents.rl.models.recorded_costs import costs_of, full_pass_of, no_training
 from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
 from agents.rl.models.selection import recorded_groups
@@ -140,7 +140,7 @@ def _examples(
         parts.append((inputs, outputs, cold, held, segment + np.cumsum(cold)))
         segment += int(cold.sum())
     if not parts:
-        raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
+        raise no_training(recordings)
     inputs = Trainings(
         *(np.concatenate(values) for values in zip(*(vars(part[0]).values() for part in parts), strict=True))
     )

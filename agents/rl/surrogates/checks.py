@@ -17,23 +17,22 @@ from agents.rl.models.learning_curve import Curve
 Fit = TypeVar("Fit")
 
 
-def checked_fits(name: str, given: Any, kind: type[Fit]) -> list[Fit]:
+def checked_fits(name: str, given: Any, kind: type[Fit], remedy: str = "") -> list[Fit]:
     """Return the fitted curves or models of an environment.
 
     Args:
         name: ``curves`` or ``models``.
         given: the value of this keyword.
         kind: what each of them must be.
+        remedy: what to give instead, if the environment has no recorded runs by default.
 
     Raises:
         ValueError: the value is not a sequence of at least one of them.
     """
     fits = list(given) if isinstance(given, Iterable) else []
     if not fits or not all(isinstance(one, kind) for one in fits):
-        raise ValueError(
-            f"{name}={reprlib.repr(given)}: must be a list with at least one {kind.__name__}; leave {name} out to use "
-            "recorded runs"
-        )
+        remedy = f"give {remedy}" if remedy else f"leave {name} out to use recorded runs"
+        raise ValueError(f"{name}={reprlib.repr(given)}: must be a list with at least one {kind.__name__}; {remedy}")
     return fits
 
 

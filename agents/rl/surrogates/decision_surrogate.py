@@ -75,7 +75,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         else:
             self._captions = "fitted models", ""
         self.models = checked_fits("models", models, TrainingModel)
-        self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
+        self.price_ranges = PriceRange.of_prices(pass_price=pass_price, memory_price=memory_price)
         self.reward = Reward("scalar", Prices())  # `_rewards` has the prices of each episode
         self._stacked = StackedModels(self.models)
         self._set_up(num_envs, choice_space(), feature_space(), autoreset_mode, render_mode)
@@ -93,7 +93,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         super()._start(rows)
         self._size[rows] = self._processed[rows] = 0
         self._logit[rows] = logit(self._error[rows])
-        for price, drawn in zip(self._price_ranges, self._prices, strict=True):
+        for price, drawn in zip(self.price_ranges.values(), self._prices, strict=True):
             drawn[rows] = price.draw(self.np_random, len(rows))
 
     def _first_errors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -123,9 +123,28 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
             sizes: mega-batches on which they train, (n,).
             restart: which of them restart, bool (n,).
             grow: growth steps before the training, (n,).
+
+        Raises:
+            RuntimeError: ``reset`` was not called.
+            ValueError: a value is not one for each episode, a training is not on what is gathered and a part of the
+                rest, or growth steps are negative.
         """
+        self._require_episodes()
         train, restart = (np.asarray(one, bool) for one in (train, restart))
         sizes, grow = (np.asarray(one) for one in (sizes, grow))
+        for name, values in (("train", train), ("sizes", sizes), ("restart", restart), ("grow", grow)):
+            if values.shape != (self.num_envs,):
+                raise ValueError(
+                    f"{name} of shape {values.shape}: must be one value for each of {self.num_envs} episodes"
+                )
+        outside = train & ~self._ended & ~((self._pending <= sizes) & (sizes <= self._tick) & (grow >= 0))
+        if outside.any():
+            row = int(outside.argmax())
+            gathered, tick = self._pending[row], self._tick[row]
+            raise ValueError(
+                f"sizes={sizes[row]}, grow={grow[row]} of episode {row}: a training at tick {tick} with {gathered} "
+                f"mega-batches gathered must be on {gathered} to {tick} of them, after 0 growth steps or more"
+            )
         return self._advance(train, lambda rows: self._simulate(rows, sizes[rows], restart[rows], grow[rows]))
 
     def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.models.learning_curve import Curve, fit
-from agents.rl.models.recordings import Recording
+from agents.rl.models.recordings import Recording, distinct
 from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 EPISODES = 64  # of each run
@@ -44,11 +44,13 @@ def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> ND
 def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[HeldOutSchedule]:
     """Hold out each schedule in turn, and simulate it on the curve fitted to the other schedules.
 
-    The runs differ only in schedule and seed. The surrogate simulates ``episodes`` per run.
+    The runs differ only in schedule and seed. A run that two schedules have counts for the first of them. The surrogate
+    simulates ``episodes`` per run.
 
     Raises:
         ValueError: there are fewer than three schedules, too few to compare ranks; or as `simulate`.
     """
+    recordings = distinct(recordings)
     schedules = list(dict.fromkeys(recording.schedule for recording in recordings))
     if len(schedules) < 3:
         raise ValueError(

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from agents.policies.choices import megabatches_with
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu
-from agents.rl.models.training_model import TrainingModel
+from agents.rl.models.training_model import TrainingModel, require_all_decisions
+from agents.rl.surrogates.checks import checked_fits
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.surrogates.episodes import Observations
 from agents.rl.surrogates.reference_costs import ReferenceCosts
@@ -100,7 +101,8 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         menu: the decisions, see `agents.policies.next_training`; by default with growth if a learner can grow.
 
     Raises:
-        ValueError: streams of different lengths, or wrong prices.
+        ValueError: no models, streams of different lengths, wrong prices, or a model that was fitted to runs without
+            replay or without restarts.
     """
 
     def __init__(
@@ -112,6 +114,8 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         memory_price: float | tuple[float, float] = 0.0,
         menu: Menu | None = None,
     ) -> None:
+        models = checked_fits("models", models, TrainingModel, "agents.rl.models.training_fit.models_for(STREAM)")
+        require_all_decisions(models)
         super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
         self.menu = menu or (WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH)
         self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(self.menu.stop + 1))
@@ -149,7 +153,8 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
 
         Raises:
             RuntimeError: ``reset`` was not called.
-            ValueError: the trainings are not as many as the episodes, or one is not after the last training.
+            ValueError: the trainings are not as many as the episodes, or one is not after the last training or at no
+                whole tick.
         """
         self._require_episodes()
         if np.shape(trainings.tick) != (self.num_envs,):
@@ -163,6 +168,9 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
                 f"tick={trainings.tick[early]:g} of episode {early}: the next training must be after the last one, at "
                 f"tick {last[early]}; give a later tick, or an infinite one for no training"
             )
+        if (parts := trainings.tick != np.floor(trainings.tick)).any():
+            part = int(parts.argmax())
+            raise ValueError(f"tick={trainings.tick[part]:g} of episode {part}: must be a whole number, or infinite")
         over = trainings.tick > self.ticks
         until = np.where(over, self.ticks + 1, trainings.tick).astype(np.int64)  # the first tick of another predictor
         waited = until - last - 1

@@ -16,7 +16,7 @@ from agents.policies.choices import window
 from agents.policies.progress import Policy, Progress, decision_of, megabatches_of
 from agents.policies.specs import policy_from
 from agents.policies.waiting import FixedWait, Geometric
-from agents.rl.models.training_model import TrainingModel
+from agents.rl.models.training_model import TrainingModel, require_all_decisions
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 
 FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
@@ -71,7 +71,8 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
     """Simulate a schedule; it grows learners that can grow at every stage, unless it says otherwise.
 
     Raises:
-        ValueError: the schedule is unknown, or it depends on losses, FLOPs or chance.
+        ValueError: the schedule is unknown, or it depends on losses, FLOPs or chance; or it replays or restarts, and a
+            model was fitted to runs without replay or without restarts.
     """
     policy = policy_from(schedule, option="", grows=any(model.grows for model in models))
     if not isinstance(policy, _BLIND) or policy.growth.startswith("stall"):
@@ -79,6 +80,8 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
             f"schedule={schedule!r}: must depend on the ticks only, because one simulation makes its decisions for all "
             "episodes; use fixed, geometric or doubling, without growth=stall"
         )
+    if policy.replay or policy.restart:
+        require_all_decisions(models)
     env = DecisionSurrogateVectorEnv(episodes, models=models)
     env.reset(seed=0)
     totals = np.zeros((episodes, 3))

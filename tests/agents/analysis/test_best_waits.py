@@ -51,6 +51,12 @@ def test_the_best_wait_of_a_method_and_width_has_the_lowest_mean(replay: bool) -
     assert found.shortest.mean == pytest.approx(21 * 0.59 / 3)
 
 
+def test_a_window_of_replay_makes_another_method() -> None:
+    windows = [fake_run("sm", 4, wait, 0, replay="last:2") for wait in (1, 2)]  # type: ignore[arg-type]
+    found = best_waits(find_seed_groups([*windows, *(fake_run("sm", 4, wait, 0, replay=True) for wait in (1, 4))])[0])
+    assert {one.method: one.waits for one in found} == {"SM": (1, 4), "SM, window 2": (1, 2)}
+
+
 def test_waits_are_compared_over_the_seeds_that_all_of_them_have() -> None:
     runs = [measured_run("sm", 4, wait, seed, error) for wait, seed, error in ((1, 0, 0.5), (1, 1, 0.1), (5, 0, 0.4))]
     (found,) = best_waits(find_seed_groups(runs)[0])

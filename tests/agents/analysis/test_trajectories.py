@@ -10,8 +10,9 @@ from agents.analysis.seed_groups import find_seed_groups
 from agents.analysis.trajectories import quarters
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.effort import networks
+from alma_env import Ledger
 
-from ..fake_runs import fake_run
+from ..fake_runs import fake_run, finished_run
 from ..grid_of_runs import GRID, TEXT, group
 
 
@@ -39,6 +40,16 @@ def test_a_learner_without_flops_of_the_paper_is_trained_by_its_stages() -> None
     assert run.stages
     free = dataclasses.replace(run, columns=columns)
     assert [quarter.tick for quarter in quarters(find_seed_groups([free])[0][0])] == [10, 15, 20]
+
+
+@pytest.mark.parametrize(("first", "shown"), [(10, [5, 10, 15, 20]), (1, [])])
+def test_what_a_budget_refused_is_neither_trained_nor_grown(first: int, shown: list[int]) -> None:
+    run = fake_run("gens", 4, 5, 0)
+    stages = [dataclasses.replace(stage, grow=int(stage.tick > 5)) for stage in run.stages]
+    rows = [dataclasses.replace(row, refused=row.tick >= first) for row in run.ledger]
+    limited = finished_run(run.folder, run.config, Ledger(rows), stages)
+    found = quarters(find_seed_groups([limited])[0][0])
+    assert [(quarter.tick, quarter.experts) for quarter in found] == [(tick, 1) for tick in shown]
 
 
 def test_a_text_of_four_mega_batches_has_a_quarter_for_each() -> None:

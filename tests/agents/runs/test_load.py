@@ -298,6 +298,17 @@ def test_a_data_frame_warns_of_runs_that_are_left_out(tmp_path: Path) -> None:
         assert len(agents.load_runs(tmp_path)) == 1
 
 
+def test_a_run_whose_files_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    write(RUNS[0], tmp_path / "whole")
+    ledger = write(RUNS[1], tmp_path / "closed") / "ledger.jsonl"
+    ledger.unlink()
+    ledger.mkdir()  # an error of the system for every user, root included
+    found, left_out = load.find(tmp_path)
+    assert len(found) == 1
+    (note,) = left_out
+    assert re.search(r"closed.*: cannot be read \(.*Is a directory.*; left out$", note)
+
+
 def test_the_seed_of_a_policy_has_its_own_column(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     drawn = fake_run(policy={"name": "RandomWait", "replay": False, "seed": 7})

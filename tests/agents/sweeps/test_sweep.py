@@ -16,6 +16,8 @@ import agents
 import agents.catalogue.spec
 from agents import RunSpec
 from agents.cli import main
+from agents.learners.sm import SingleModel
+from agents.runs import load, run_folder
 from agents.sweeps import run_index
 from agents.sweeps.jobs import Environments, Finished, Job, run_job
 from agents.sweeps.pending import plan
@@ -114,9 +116,28 @@ def test_a_run_of_another_version_or_with_an_incomplete_ledger_is_not_finished(s
 def test_a_run_with_damaged_stages_is_not_skipped_but_fails_with_the_file(tmp_path, computed_here):
     (folder,) = sweep([GOOD], tmp_path, console=new_console()).finished.values()
     assert sweep([GOOD], tmp_path, console=new_console()).skipped == 1
+    stage = json.loads((folder / "stages.jsonl").read_text().splitlines()[0])
+    (folder / "stages.jsonl").write_text(json.dumps(stage | {"tick": "x"}) + "\n")
+    with pytest.raises(ValueError, match="stages.jsonl: not the stages .*tick='x' of a stage: must be of type int"):
+        run_folder.read_stages(folder)
     (folder / "stages.jsonl").write_text("garbage")
     (failure,) = sweep([GOOD], tmp_path, console=new_console()).failed
     assert "stages.jsonl: not the stages of a run" in failure.traceback
+
+
+def test_short_memory_ends_only_the_run(tmp_path, monkeypatch, capsys):
+    train = SingleModel.train
+
+    def short(self, stage, valid, **keywords):
+        if len(stage) > 200:
+            raise MemoryError("engine='native': the memory is short for a mini-batch")
+        return train(self, stage, valid, **keywords)
+
+    monkeypatch.setattr(SingleModel, "train", short)
+    words = ["run", DIGITS, "--width", "4", "--wait", "4", "1", "--set", "epochs=1", "ticks=12", "--out", str(tmp_path)]
+    assert main(words) != 0
+    assert "the run failed at tick 4: engine='native': the memory is short" in " ".join(capsys.readouterr().out.split())
+    assert len(load.find(tmp_path)[0]) == 1
 
 
 def test_alma_run_and_alma_sweep_find_each_others_runs(swept, capsys, computed_here):

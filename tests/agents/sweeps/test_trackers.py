@@ -153,6 +153,33 @@ def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeyp
     assert message.count("\n") == 1
 
 
+class Failing:
+    def __init__(self, *_):
+        self.ticks, self.ended = [], []
+
+    def log(self, tick, values):
+        self.ticks.append(tick)
+        if tick == self.fails_at:
+            raise ConnectionError("server gone\nmore lines")
+
+    def end(self, score):
+        self.ended.append(score)
+        if self.fails_at is None:
+            raise RuntimeError("no artefact")
+
+
+@pytest.mark.parametrize(("fails_at", "reason", "last"), [(2, "server gone", 2), (None, "no artefact", 4)])
+def test_a_tracker_that_fails_does_not_end_the_run(fails_at, reason, last, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(Failing, "fails_at", fails_at, raising=False)
+    monkeypatch.setitem(trackers._TRACKERS, "tensorboard", lambda *given: opened.append(Failing(*given)) or opened[-1])
+    with pytest.warns(UserWarning, match=f"--track tensorboard: {reason}; the run goes on in its folder") as warned:
+        assert len(run(tmp_path, "--track", "tensorboard")) == 5
+    assert len(warned) == 1
+    assert opened[0].ticks == list(range(last + 1))
+    assert len(opened[0].ended) == (fails_at is None)
+
+
 def test_trackers_are_not_imported_without_a_request():
     code = "import sys, agents.cli.runs.run_sweep; print({'wandb', 'mlflow', 'tensorboard'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

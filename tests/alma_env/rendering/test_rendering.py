@@ -19,6 +19,7 @@ from torch import nn
 
 import alma_env
 from alma_env import arena
+from alma_env.metering import meter
 from alma_env.rendering import palette, picture
 from alma_env.rendering.view import Trace, View
 
@@ -55,6 +56,17 @@ def play(env, draw=None):
         observation, *_ = env.step(model)
         frames.append(draw())
     return frames
+
+
+@pytest.mark.parametrize(("phase", "trained"), [("training", True), ("validation", False), ("policy", False)])
+def test_only_work_that_changes_weights_is_a_training(phase, trained):
+    env = alma_env.make(ID, ticks=2)
+    env.reset(seed=0)
+    with env.meter, meter.phase(phase):
+        torch.ones(3, 3) @ torch.ones(3, 3)
+    env.step(None)
+    assert env.ledger[1].flops == {phase: 54}
+    assert Trace.of_ledger(env.ledger).trained.tolist() == [False, trained]
 
 
 def made(**keywords):

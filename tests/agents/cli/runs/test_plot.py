@@ -53,6 +53,11 @@ def test_a_stream_that_cannot_be_drawn_is_left_out_and_the_others_are_drawn(
     assert main([*words, "--where", "env=MNIST-ALMA-v0,CIFAR10-ALMA-v0"]) == 1
     assert capsys.readouterr().out.count("left out") == 2
     assert main([*words, "--where", "env=MNIST-ALMA-v0"]) == 2
+    words[1:2] = ["errors", "--panels", "zz"]
+    assert main(words) == 2  # a wrong option is the same for all streams
+    told = capsys.readouterr()
+    assert told.err.count("panels='zz': ") == 1
+    assert "left out" not in told.out
 
 
 def test_the_runs_of_the_package_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -348,3 +348,23 @@ def test_decisions_can_be_lists_and_need_an_episode(model):
     of_lists.reset(seed=0)
     of_choices.reset(seed=0)
     assert np.array_equal(of_lists.decide(*decisions)[0], of_choices.step([1, 0])[0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {1: [1, 0]},
+            "sizes=0, grow=0 of episode 1: a training at tick 1 with 1 mega-batches gathered must be on 1",
+        ),
+        ({1: [2, 1]}, "sizes=2, grow=0 of episode 0"),
+        ({3: [0, -1]}, "sizes=1, grow=-1 of episode 1"),
+        ({0: True}, r"train of shape \(\): must be one value for each of 2 episodes"),
+    ],
+)
+def test_impossible_decisions_are_refused(model, changed, message):
+    env = DecisionSurrogateVectorEnv(2, models=[model])
+    env.reset(seed=0)
+    decisions = {0: [True, True], 1: [1, 1], 2: [False, False], 3: [0, 0]} | changed
+    with pytest.raises(ValueError, match=message):
+        env.decide(*decisions.values())

@@ -23,6 +23,7 @@ from agents.policies.actions import Actions
 from agents.policies.choices import decision_of
 from agents.policies.features import features_of
 from agents.policies.file_checks import digest_of
+from agents.policies.progress import Progress
 from agents.policies.specs import policy_from
 from agents.rl import save_policy
 from agents.rl.learning.train import train_policy
@@ -348,6 +349,31 @@ def test_a_wrong_normalisation_is_named_with_its_file(text, saved):
         agents.LearnedPolicy(saved)
 
 
+def test_a_policy_takes_a_price_beyond_those_of_its_training_for_the_nearest(tmp_path):
+    model = train_policy("Digits-ALMA-Wait-Surrogate-v1", steps=64, episodes_at_once=2, width=4, pass_price=(5, 10))
+    file = save_policy(model, tmp_path / "policy.zip")
+    seen = []
+    policy = agents.LearnedPolicy(file, pass_price=900, memory_price=5)
+    assert agents.policy_record(policy)["pass_price"] == 900
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(model_files.Model, "predict", lambda self, features, *_: seen.append(features) or (0, None))
+        for price in (900, 10, 0, 5):
+            agents.LearnedPolicy(file, pass_price=price)(Progress(1, 20, 1, 0, guess_loss=2.3))
+    assert np.array_equal(seen[0], seen[1])
+    assert np.array_equal(seen[2], seen[3])
+    assert not np.array_equal(seen[0], seen[2])
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"3", b'{"pass_price": [0, 10]}', b'{"pass_price": [9, 1], "memory_price": [0, 1]}']
+)
+def test_wrong_ranges_of_prices_are_named_with_their_file(text, saved):
+    with zipfile.ZipFile(saved, "a") as archive:
+        archive.writestr("prices.json", text)
+    with pytest.raises(ValueError, match=r"policy.zip': its prices.json holds no ranges of prices .*save_policy"):
+        agents.LearnedPolicy(saved)
+
+
 def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_again(saved):
     policy = agents.LearnedPolicy(saved)
     with_members(saved, observation_normalisation_json=json.dumps(NORMALISATION).encode())
@@ -381,6 +407,7 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
         ({"epochs": 3}, "unexpected keyword argument 'epochs': the environment has .*width"),
         ({"flop_price": 3}, "unexpected keyword argument 'flop_price': .*; did you mean flops_price"),
         ({"stream": "MNIST-ALMA-v0"}, "unexpected keyword argument 'stream'"),  # the id names it
+        ({"env_id": "Digits-ALMA-Wait-v0", "stream": "MNIST-ALMA-v0"}, "unexpected keyword argument 'stream'"),
     ],
 )
 def test_wrong_arguments_of_training_are_refused(arguments, message):

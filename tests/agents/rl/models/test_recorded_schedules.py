@@ -84,6 +84,19 @@ def test_two_runs_of_one_schedule_and_seed_are_refused_by_name(capsys, tmp_path)
     assert "write the file again with `alma surrogate fit`" in said
 
 
+def test_schedules_are_compared_over_the_seeds_that_all_of_them_have(capsys, tmp_path):
+    runs = waits(noise=0.1, seeds=(0, 1, 2))
+    lucky = [run for run in runs if run.schedule != "wait 4" or run.seed < 2]
+    for name, kept in (("whole", [run for run in runs if run.seed < 2]), ("unequal", lucky)):
+        recordings.save(kept, tmp_path / f"{name}.npz")
+    rows = {}
+    for name in ("whole", "unequal"):
+        assert main(["surrogate", "schedules", str(tmp_path / f"{name}.npz"), "--json"]) == 0
+        rows[name] = json.loads(capsys.readouterr().out)
+    assert rows["unequal"] == rows["whole"]
+    assert {row["seeds"] for row in rows["whole"]} == {2}
+
+
 def test_learners_with_exploring_runs_only_are_left_out(capsys, tmp_path):
     once = [dataclasses.replace(run, width=64) for run in waits(noise=0.1)]
     recordings.save([*waits(noise=0.1, seeds=(0, 1)), *once], tmp_path / "both.npz")

@@ -191,6 +191,12 @@ def damaged_files(folder):
         np.save(raw, np.zeros(3))
     parts = dict(np.load(whole))
     heads = json.loads(str(parts["heads"]))
+    first = heads[0]
+    for number, change in enumerate(
+        ({"width": "4"}, {"ticks": "20"}, {"settings": "{"}, {"settings": "3"}, {"classes": 0}, {"ticks": 3})
+    ):
+        changed = np.array(json.dumps([first | change, *heads[1:]]))
+        np.savez(folder / f"value-{number}.npz", **parts | {"heads": changed})
     for name, change in (
         ("foreign-head", {"heads": np.array(json.dumps([{"a": 1} for _ in heads]))}),
         ("heads-of-another-kind", {"heads": np.array("3")}),

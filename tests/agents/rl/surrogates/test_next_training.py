@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pytest
 
+import agents
+import alma_env
 from agents.cli import main
 from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
 from agents.policies.next_training import MENUS, WITH_GROWTH, WITHOUT_GROWTH, NextTraining
@@ -201,6 +203,13 @@ def test_the_package_has_a_schedule_for_learners_that_grow_and_one_for_the_other
     assert not any(stage["grow"] for stage in single)
 
 
+@pytest.mark.parametrize(("id", "grows"), [("sm", True), ("gens", False)])
+def test_an_agent_gets_the_schedule_of_the_package_for_its_method(id, grows):
+    env = alma_env.make("Digits-ALMA-v0")
+    given = agents.make(id, env, policy=LearnedSchedule(pass_price=10, grows=grows)).config["policy"]
+    assert given == agents.make(id, env, policy="learned:pass_price=10").config["policy"]
+
+
 def test_the_rule_decides_for_a_learner_of_another_kind(growing, tmp_path):
     network = network_of(0)
     can_grow = NAMES.index("can_grow")
@@ -267,8 +276,23 @@ def test_a_seed_that_the_libraries_cannot_use_is_refused(model, seed):
 
 def test_a_model_that_cannot_replay_is_refused(model):
     for change in ({"replays": False}, {"restarts": False}):
-        with pytest.raises(ValueError, match="a schedule decides about replay and restarts"):
-            train_schedule([model, dataclasses.replace(model, **change)], steps=1)
+        poor = dataclasses.replace(model, **change)
+        for use in (
+            lambda models: train_schedule(models, steps=1),
+            lambda models: NextTrainingVectorEnv(1, models),
+            lambda models: simulate(models, "geometric:replay=all", 2),
+            lambda models: simulate(models, "geometric:restart=0.1", 2),
+        ):
+            with pytest.raises(ValueError, match="model 1: .*a schedule decides about replay and restarts"):
+                use([model, poor])
+    assert simulate([poor], "geometric", 2).cer.shape == (2,)
+
+
+def test_models_can_be_any_iterable_and_must_be_some(growing):
+    assert NextTrainingVectorEnv(1, iter([growing])).menu is WITH_GROWTH
+    for wrong in (None, []):
+        with pytest.raises(ValueError, match="models=.*: must be a list with at least one TrainingModel; give agents"):
+            NextTrainingVectorEnv(1, wrong)
 
 
 def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
@@ -339,6 +363,11 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     short.save(tmp_path / "short.npz")
     with pytest.raises(ValueError, match="layers of shapes"):
         LearnedSchedule(tmp_path / "short.npz")
+    endless = small.layers[0][0] * np.float32(np.nan), small.layers[0][1]
+    for name, part in (("weights", {"layers": (endless, *small.layers[1:])}), ("range", {"low": small.low - np.inf})):
+        dataclasses.replace(small, **part).save(tmp_path / f"{name}.npz")
+        with pytest.raises(ValueError, match="weights or a range that are not finite"):
+            LearnedSchedule(tmp_path / f"{name}.npz")
     for number, part in enumerate(({"about": {}}, {"low": small.low[:3]}, {"high": small.high.astype(float)})):
         dataclasses.replace(small, **part).save(tmp_path / f"{number}.npz")
         with pytest.raises(ValueError, match="not a learned schedule"):
