@@ -123,7 +123,7 @@ def kind_of(model: Any, where: str) -> str:
     return kind
 
 
-def complete(
+def add_to_archive(
     path: Path, normalisation: Normalisation | None, prices: Mapping[str, tuple[float, float]] | None = None
 ) -> None:
     """Add the normalisation, or the fact that there is none, and the prices to an archive that ``model.save`` wrote."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.policies.model_files import Normalisation, complete, kind_of
+from agents.policies.model_files import Normalisation, add_to_archive, kind_of
 from alma_env.files import replacing
 
 if TYPE_CHECKING:
@@ -44,18 +44,16 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
         if normalised is not None and normalised.norm_obs:
             mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
             normalisation = Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs)
-        complete(partial, normalisation, _prices_of(model.get_env()))
+        add_to_archive(partial, normalisation, _prices_of(model.get_env()))
     return file
 
 
 def _prices_of(env: VecEnv | None) -> dict[str, tuple[float, float]]:
-    """Return the ranges of the prices of the environments together, by name; empty for environments without prices."""
+    """Return the lowest and the highest price of the environments, by name; empty for environments without prices."""
+    if env is None:
+        return {}
     try:
-        ranges = [] if env is None else env.get_attr("price_ranges")
+        ranges = env.get_attr("price_ranges")
     except AttributeError:
         return {}
-    return (
-        {name: (min(one[name].low for one in ranges), max(one[name].high for one in ranges)) for name in ranges[0]}
-        if ranges
-        else {}
-    )
+    return {name: (min(one[name].low for one in ranges), max(one[name].high for one in ranges)) for name in ranges[0]}
