@@ -21,7 +21,7 @@ from agents.sweeps.progress import say
 
 # The runs of docs/preregistration.md.
 _FILES = {
-    # free: the runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
+    # free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
     "schedules": ("learned-schedule", "learned-seeds", "learned-free"),
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
