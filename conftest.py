@@ -15,11 +15,12 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes for ``-n auto`` of pyproject.toml; 0 means this process.
 
-    Up to four run the whole suite, and one runs a part of it or the benchmarks.
+    `PYTEST_XDIST_AUTO_NUM_WORKERS`, or up to four, run the whole suite, and one runs a part of it or the benchmarks.
     """
+    most = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or min(os.cpu_count() or 1, 4))
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     benchmarks = config.option.markexpr not in ("", "not benchmark")
-    return min(os.cpu_count() or 1, 4) if whole and not benchmarks else 0
+    return most if whole and not benchmarks else 0
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -137,7 +137,7 @@ def test_the_paper_scale_of_the_plans_of_a_finding_has_every_setting(finding):
 
 @cache
 def _runs_of_paper_scale(plan: str) -> list[FinishedRun]:
-    return [constant(spec, 0.5) for spec in plans.read(plan).specs("gpu")]
+    return [constant(spec, 0.5) for spec in plans.read(plan).specs("gpu", [0])]
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda one: one.id)

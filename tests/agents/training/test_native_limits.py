@@ -287,8 +287,9 @@ def test_few_examples_and_many_classes_train_as_with_the_plain_engine(
     )
     assert charge == plain_charge
     assert report.validation_loss == pytest.approx(plain_report.validation_loss, rel=1e-3, abs=1e-6)
+    state = native.state_dict()
     for name, tensor in plain.state_dict().items():
-        torch.testing.assert_close(native.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("classes", range(1, 6))
@@ -309,5 +310,6 @@ def test_the_smallest_networks_take_a_step_on_one_example_as_with_the_plain_engi
         run(engine, body, settings, train=part, valid=part) for engine in ENGINE_PAIR
     )
     assert charge == plain_charge
+    state = native.state_dict()
     for name, tensor in plain.state_dict().items():
-        torch.testing.assert_close(native.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-4)

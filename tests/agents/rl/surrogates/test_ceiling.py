@@ -115,7 +115,7 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
         saved = row["rule"]["mean"] - row["schedule"]["mean"], row["rule"]["mean"] - row["ceiling"]["mean"]
         assert row["share"] == pytest.approx(saved[0] / saved[1])
         assert row["ceiling"]["n"] == 32
-    assert main(words) == 0
+    assert main([*words, "--pass-price", "5", "--episodes", "2"]) == 0
     assert "Share: of the way from the rule to the ceiling" in " ".join(capsys.readouterr().out.split())
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     dear = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
