@@ -248,9 +248,12 @@ def _identity(recording: Recording) -> str:
     return json.dumps({key: value for key, value in vars(recording).items() if key not in _RECORDED})
 
 
-def distinct(recordings: Sequence[Recording]) -> list[Recording]:
+def distinct(recordings: Iterable[Recording]) -> list[Recording]:
     """Return the recordings of one learning curve, each run once: without the later names of the same trainings."""
-    return list({one.identity: one for one in recordings[::-1]}.values())[::-1]
+    found: dict[tuple[int, bytes], Recording] = {}
+    for one in recordings:
+        found.setdefault(one.identity, one)
+    return list(found.values())
 
 
 def save(recordings: Sequence[Recording], file: Path) -> None:

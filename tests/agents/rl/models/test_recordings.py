@@ -212,6 +212,12 @@ def damaged_files(folder):
     return sorted(folder.iterdir())
 
 
+def test_two_names_of_the_same_trainings_are_one_run():
+    first, other, *_ = waits(noise=0.1)
+    again, elsewhere = dataclasses.replace(first, schedule="again"), dataclasses.replace(first, seed=first.seed + 1)
+    assert recordings.distinct([first, other, again, elsewhere]) == [first, other, elsewhere]
+
+
 def test_a_damaged_file_is_named_with_its_defect_and_the_remedy(tmp_path, capsys):
     for file in damaged_files(tmp_path):
         with pytest.raises(ValueError, match=f"{file.name}': cannot be read as recorded runs .*write the file with"):

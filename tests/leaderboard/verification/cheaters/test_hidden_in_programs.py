@@ -12,7 +12,7 @@ from torch import nn
 from leaderboard.verification import audit
 
 from ...hand_written_programs import FLAT, of, program
-from .gallery import attack, case
+from .gallery import attack, case, codes
 from .judged import deploy, exported, findings
 
 WEIGHTS = torch.randn(640, generator=torch.Generator().manual_seed(0))
@@ -323,14 +323,23 @@ def test_weights_under_a_false_kind_are_found(env):
 
 
 @attack("computes logits with a trained array in a buffer", "finding `buffers`")
-def test_weights_in_buffers_are_flagged(env):
-    class Hidden(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(64, 10)
-            self.register_buffer("weights", torch.randn(640, 10) * 1e-3)
+def test_weights_in_buffers_are_flagged(run):
+    sandboxed_run = run("""
+        class Hidden(Small):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("weights", torch.randn(640, 10) * 1e-3)
 
-        def forward(self, x):
-            return self.layer(x.flatten(1) / 16) + (x.flatten(1).repeat(1, 10) / 16) @ self.weights
+            def forward(self, x):
+                return super().forward(x) + (x.flatten(1).repeat(1, 10) / 16) @ self.weights
 
-    assert findings(env, exported(Hidden(), env)) == {"buffers"}
+        class Hiding(Learner):
+            def __init__(self, env):
+                super().__init__(env)
+                self.predictor = Hidden()
+
+        def make_agent(env):
+            return Hiding(env)
+        """)
+    assert sandboxed_run.failure is None
+    assert codes(sandboxed_run) == {"buffers"}
