@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from agents.catalogue import backbones
@@ -168,6 +168,11 @@ def keyword_types(method: Method) -> dict[str, Any]:
     return {
         name: parameter.annotation
         for source in filter(None, (method.keywords_of, method.learner))
-        for name, parameter in inspect.signature(source, eval_str=True).parameters.items()
+        for name, parameter in _parameters(source).items()
         if name in method.keywords
     }
+
+
+@cache
+def _parameters(source: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(source, eval_str=True).parameters

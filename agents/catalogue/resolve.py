@@ -62,7 +62,7 @@ def resolve_agent(id: str, facts: DataFacts, /, *, policy: Policy | None = None,
         "engine": given["engine"],
         "device": given["device"],
         **own,
-        "stage": dataclasses.asdict(stage),
+        "stage": vars(stage),
     }
     return AgentConfig(json.loads(json.dumps(record, default=_without_numpy)))
 
@@ -107,7 +107,7 @@ def _hyperparameters(
         reason = f"agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
         raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *of_environment])
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | STAGE_TYPES
-    checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
+    checked = check_types(given, types, own | vars(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}
     stage = dataclasses.replace(recipe.settings, **checked)
     needs = settings_without_effect(stage) | ({} if facts.is_text else {"balance": "text"})

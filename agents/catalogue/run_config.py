@@ -140,7 +140,7 @@ class RunConfig:
         """
         if name in self._by_name:
             return self._by_name[name]
-        found: Any = self.to_dict()
+        found: Any = self._plain
         for key in name.split("."):
             if not isinstance(found, dict) or key not in found:
                 if default is _REQUIRED:
@@ -148,6 +148,10 @@ class RunConfig:
                 return default
             found = found[key]
         return found
+
+    @cached_property
+    def _plain(self) -> dict[str, Any]:
+        return self.to_dict()
 
     @cached_property
     def _by_name(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -46,7 +47,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name, value in check_types(fields, get_type_hints(type(self)), _EXAMPLES).items():
+        kind: Any = type(self)  # mypy believes that classes with __eq__ have no hash
+        for name, value in check_types(fields, _types_of(kind), _EXAMPLES).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "replay", shortest(self.replay))
         read_growth(self.growth)
@@ -254,6 +256,11 @@ def fixed_wait(wait: int, *, replay: bool | str = False, growth: str = "never") 
         ValueError: the waiting time is less than 1 mega-batch, or the growth schedule does not exist.
     """
     return FixedWait(wait, replay=replay, growth=growth)
+
+
+@cache
+def _types_of(schedule: type[Schedule]) -> dict[str, Any]:
+    return get_type_hints(schedule)
 
 
 def _last_within(share: float, ticks: int) -> int:

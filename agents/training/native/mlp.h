@@ -1,7 +1,8 @@
 // A perceptron with ReLU, whose hidden layers may be mixtures of experts with soft gates.
 //
-// Activations are (features, examples), so that narrow layers fill the vectors, too. The weights of all experts and gates
-// of a layer are the rows of one matrix.
+// Activations are (features, examples), so that narrow layers fill the vectors, too. Inputs stay (examples, features):
+// to transpose the weights of the first layer takes less time. The weights of all experts and gates of a layer are the
+// rows of one matrix.
 #pragma once
 
 #include "gates.h"
@@ -22,7 +23,7 @@ class Mlp final : public Network {
       layer.out = sizes[number + 1];
       layer.hidden = number + 2 < sizes.size();
       layer.weight = size;
-      layer.bias = size += layer.rows() * padded(layer.in);
+      layer.bias = size += padded(layer.rows()) * padded(layer.in);
       size += padded(layer.rows());
       largest = std::max({largest, layer.block() * padded(layer.in), padded(layer.rows())});
       layers_.push_back(std::move(layer));
@@ -36,30 +37,33 @@ class Mlp final : public Network {
     const long inputs = layers_[0].in, width = padded(inputs), columns = padded(count);
     if (batch.x.size() < width * columns) {
       batch.x.resize(width * columns);
-      batch.by_example.resize(width * columns);
       batch.labels.resize(columns);
     }
     batch.count = count;
     const float* x = static_cast<const float*>(from.x);
     for (long row = 0; row < count; ++row) {
       const long example = index ? index[row] : row;
-      std::memcpy(batch.by_example + row * width, x + example * inputs, inputs * sizeof(float));
+      if (index && row + kAhead < count)
+        for (long i = 0; i < inputs; i += 16) __builtin_prefetch(x + index[row + kAhead] * inputs + i);
+      std::memcpy(batch.x + row * width, x + example * inputs, inputs * sizeof(float));
       batch.labels[row] = static_cast<int>(from.y[example]);
     }
-    std::memset(batch.by_example + count * width, 0, (columns - count) * width * sizeof(float));
-    transpose(batch.by_example, width, batch.x, columns, columns, width);
+    std::memset(batch.x + count * width, 0, (columns - count) * width * sizeof(float));
   }
 
   const float* forward(const Batch& batch, bool) override {
     const long columns = padded(batch.count);
-    const float* x = batch.x;
+    const float* x = nullptr;
     for (Layer& layer : layers_) {
       layer.reserve(columns);
       const long width = padded(layer.in);
-      layer.for_each_block([&](long row, long rows) {
-        multiply({parameters + layer.weight + row * width, width, 1}, x, columns, parameters + layer.bias + row,
-                 layer.raw + row * columns, columns, rows, layer.in, columns);
-      });
+      if (x == nullptr)
+        first_layer(layer, batch, columns);
+      else
+        layer.for_each_block([&](long row, long rows) {
+          multiply({parameters + layer.weight + row * width, width, 1}, x, columns, parameters + layer.bias + row,
+                   layer.raw + row * columns, columns, rows, layer.in, columns);
+        });
       if (layer.hidden)
         for (long i = 0; i < layer.gates.experts() * layer.out * columns; i += kLanes)
           store(layer.raw + i, rectified(load(layer.raw + i)));
@@ -80,7 +84,7 @@ class Mlp final : public Network {
         for (long i = 0; i < layer.out * columns; i += kLanes)
           store(layer.raw_delta + i,
                 !layer.hidden ? load(delta + i) : load(layer.raw + i) > Vector{} ? load(delta + i) : Vector{});
-      const float* x = batch.by_example;
+      const float* x = batch.x;
       if (number > 0) {
         Layer& below = layers_[number - 1];
         transpose(below.value(), columns, below.by_example, width, width, columns);
@@ -119,6 +123,9 @@ class Mlp final : public Network {
   }
 
  private:
+  // Examples that are copied before one whose memory is requested: a random example is in no cache.
+  static constexpr long kAhead = 2;
+
   // A layer; its parameters are weights (rows, padded(in)) and biases (rows). The rows are the outputs of all experts,
   // and then the logits of the gates.
   struct Layer {
@@ -150,6 +157,20 @@ class Mlp final : public Network {
       for (Buffer* buffer : {&raw, &raw_delta}) buffer->resize(padded(rows()) * columns);
     }
   };
+
+  // `raw` before ReLU: the product of the inputs and the transposed weights, and then its transpose.
+  void first_layer(Layer& layer, const Batch& batch, long columns) {
+    const long width = padded(layer.in), rows = padded(layer.rows());
+    // An odd number of cache lines: a product reads a column of lines, which then have different places in the cache.
+    const long stride = ((rows + 15) / 16 | 1) * 16;
+    if (transposed_.size() < width * stride) transposed_.resize(width * stride);
+    if (by_example_.size() < columns * stride) by_example_.resize(columns * stride);
+    transpose(parameters + layer.weight, width, transposed_, stride, rows, width);
+    for (long example = 0; example < columns; ++example)
+      std::memcpy(by_example_ + example * stride, parameters + layer.bias, rows * sizeof(float));
+    multiply({batch.x, width, 1}, transposed_, stride, nullptr, by_example_, stride, columns, layer.in, rows, true);
+    transpose(by_example_, stride, layer.raw, columns, columns, rows);
+  }
 
   // The sum of the experts' outputs, weighted by their shares.
   static void blend(Layer& layer, long columns) {
@@ -199,6 +220,7 @@ class Mlp final : public Network {
 
   std::vector<Layer> layers_;
   Buffer gradient_;  // of a block of weights, or of the biases of a layer
+  Buffer transposed_, by_example_;  // weights of the first layer (inputs, rows), and its outputs (examples, rows)
 };
 
 }  // namespace alma

@@ -26,7 +26,7 @@ struct Crops {
 // A mini-batch in the layouts that a network reads. Columns count..padded(count) belong to no example.
 struct Batch {
   long count = 0;
-  Buffer x, by_example;
+  Buffer x;
   std::vector<int> labels;
 };
 

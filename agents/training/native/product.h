@@ -60,8 +60,8 @@ void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, b
 
 // `multiply` with tiles of at most kRows x kVectors * kLanes.
 template <int kRows, int kVectors>
-void multiply_in_tiles(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
-                       long inner, long columns) {
+void multiply_in_tiles(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride,
+                       long rows, long inner, long columns) {
   constexpr long kInner = 200;  // rows of a tile of b that fit into a first-level cache
   const long vectors = columns / kLanes, parts = (vectors + kVectors - 1) / kVectors;
   for (long part = 0; part < parts; ++part) {
@@ -71,26 +71,27 @@ void multiply_in_tiles(Matrix a, const float* b, long b_stride, const float* bia
       const float* right = b + k * b_stride + first * kLanes;
       float* out = c + first * kLanes;
       const long depth = std::min(kInner, inner - k);
-      if (count == 1) tiles_of_rows<kRows, 1>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
-      if (count == 2) tiles_of_rows<kRows, 2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      const bool more = add || k > 0;
+      if (count == 1) tiles_of_rows<kRows, 1>(left, right, b_stride, bias, more, out, c_stride, rows, depth);
+      if (count == 2) tiles_of_rows<kRows, 2>(left, right, b_stride, bias, more, out, c_stride, rows, depth);
       if constexpr (kVectors > 2) {
-        if (count == 3) tiles_of_rows<kRows, 3>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+        if (count == 3) tiles_of_rows<kRows, 3>(left, right, b_stride, bias, more, out, c_stride, rows, depth);
       }
     }
   }
 }
 
-// c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns). `columns`, `b_stride` and `c_stride` are multiples
-// of kLanes; no bias is 0.
+// c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns), or c += a b if `add`. `columns`, `b_stride` and
+// `c_stride` are multiples of kLanes; no bias is 0.
 inline void multiply(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
-                     long inner, long columns) {
+                     long inner, long columns, bool add = false) {
   // The largest tile of each form, its part of b and one number of a fill the registers.
   if constexpr (kRegisters == 32)
-    multiply_in_tiles<8, 3>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
+    multiply_in_tiles<8, 3>(a, b, b_stride, bias, add, c, c_stride, rows, inner, columns);
   else if (rows <= 4 || columns == 3 * kLanes)
-    multiply_in_tiles<4, 3>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
+    multiply_in_tiles<4, 3>(a, b, b_stride, bias, add, c, c_stride, rows, inner, columns);
   else
-    multiply_in_tiles<6, 2>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
+    multiply_in_tiles<6, 2>(a, b, b_stride, bias, add, c, c_stride, rows, inner, columns);
 }
 
 // out (columns, rows) = in (rows, columns); rows, columns and both strides are multiples of kLanes.
