@@ -79,6 +79,7 @@ def test_tokens_are_made_shown_once_and_revoked(client, engine):
     assert client.get("/api/v1/me", headers=bearer).json()["scopes"] == ["submit"]
     page = get(client, "/account")
     assert secret not in page.text
+    assert "cannot make or revoke tokens" not in page.text
     newest = next(a["value"] for a in page.all("input", name="token"))
     form(client, "/account", "/account/tokens/revoke", token=newest)
     assert client.get("/api/v1/me", headers=bearer).status_code == 401
@@ -99,6 +100,8 @@ def test_a_session_that_may_not_manage_tokens_shows_only_its_own(client, engine)
     page = get(client, "/account").text
     assert "robot" in page
     assert "laptop in office 3" not in page
+    assert "logged in with the scope submit" in page
+    assert "This session cannot make or revoke tokens" in page
 
 
 def test_closed_registration_makes_no_account(engine):
