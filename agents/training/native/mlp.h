@@ -1,8 +1,8 @@
 // A perceptron with ReLU, whose hidden layers may be mixtures of experts with soft gates.
 //
-// Activations are (features, examples), so that narrow layers fill the vectors, too. Inputs stay (examples, features):
-// to transpose the weights of the first layer takes less time. The weights of all experts and gates of a layer are the
-// rows of one matrix.
+// Activations are (features, examples), so that narrow layers fill the vectors, too. To transpose the weights of the first
+// layer takes less time than to transpose the inputs, except those of a batch that stays. The weights of all experts and
+// gates of a layer are the rows of one matrix.
 #pragma once
 
 #include "gates.h"
@@ -49,11 +49,14 @@ class Mlp final : public Network {
       batch.labels[row] = static_cast<int>(from.y[example]);
     }
     std::memset(batch.x + count * width, 0, (columns - count) * width * sizeof(float));
+    if (!batch.stays) return;
+    if (batch.transposed.size() < width * columns) batch.transposed.resize(width * columns);
+    transpose(batch.x, width, batch.transposed, columns, columns, width);
   }
 
   const float* forward(const Batch& batch, bool) override {
     const long columns = padded(batch.count);
-    const float* x = nullptr;
+    const float* x = batch.stays ? batch.transposed.data() : nullptr;
     for (Layer& layer : layers_) {
       layer.reserve(columns);
       const long width = padded(layer.in);

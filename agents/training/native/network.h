@@ -26,7 +26,8 @@ struct Crops {
 // A mini-batch in the layouts that a network reads. Columns count..padded(count) belong to no example.
 struct Batch {
   long count = 0;
-  Buffer x;
+  Buffer x, transposed;
+  bool stays = false;  // used several times, so that another layout pays
   std::vector<int> labels;
 };
 
@@ -35,7 +36,7 @@ using Update = std::function<void(long place, const float* gradient, long size)>
 class Network {
  public:
   virtual ~Network() = default;
-  // Row i of the batch is example index[i], or example i if `index` is null.
+  // Row i of the batch is example index[i], or example i if `index` is null. The batch keeps its value of `stays`.
   virtual void gather(const Examples& from, const std::int64_t* index, const Crops& crops, long count,
                       Batch& batch) const = 0;
   // Returns the logits (classes, padded(count)). In training, normalisation uses the statistics of the batch.

@@ -28,6 +28,7 @@ class Stage {
     for (long start = 0; start < count; start += batch_size) {
       const long size = std::min(batch_size, count - start);
       const bool whole = order == nullptr;  // the same mini-batch in every epoch
+      batch_.stays = whole;
       if (!whole || batch_.count != count)
         networks_[0]->gather(train, whole ? nullptr : order + start, at(crops, start), size, batch_);
       joint_forward(batch_, true);
@@ -48,6 +49,7 @@ class Stage {
         std::vector<std::int64_t> index;
         for (long i = start; i < std::min(count, start + kExamples); ++i) index.push_back(i);
         valid_.emplace_back();
+        valid_.back().stays = count <= kExamples;
         networks_[0]->gather(valid, index.data(), Crops{}, static_cast<long>(index.size()), valid_.back());
       }
     for (const Batch& batch : valid_) {
