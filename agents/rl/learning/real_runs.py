@@ -95,15 +95,18 @@ def player(envs: Sequence[Callable[[], RealTrainingEnv]], *, workers: int = 1, s
             pool.shutdown(cancel_futures=True)
 
 
-_envs: list[RealTrainingEnv] = []  # of a worker process
+_creators: list[Callable[[], RealTrainingEnv]] = []  # of a worker process
+_envs: list[RealTrainingEnv] = []
 
 
 def _start(envs: Sequence[Callable[[], RealTrainingEnv]]) -> None:
     torch.set_num_threads(1)
-    _envs[:] = [make() for make in envs]
+    _creators[:] = envs
 
 
 def _play_here(network: ScheduleNetwork, seed: int, number: int) -> Played:
+    if not _envs:  # here, and not in `_start`: the pool would replace an error of `_start` by its own
+        _envs[:] = [make() for make in _creators]
     return _play(_envs, network, number, seed)
 
 

@@ -30,13 +30,20 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
         The file.
 
     Raises:
-        ValueError: the file name does not end in .zip; or a run cannot play the model, because a wrapper changed the
-            observations or the actions in the training. Then nothing is written.
+        ValueError: the file name does not end in .zip; the model has no environment, which knows the normalisation and
+            the prices; or a run cannot play the model, because a wrapper changed the observations or the actions in the
+            training. Then nothing is written.
     """
     file = Path(path)
     if file.suffix != ".zip":
         raise ValueError(f"path={str(path)!r}: Stable-Baselines3 writes an archive; let the file name end in .zip")
     kind_of(model, f"path={str(path)!r}")
+    env = model.get_env()
+    if env is None:
+        raise ValueError(
+            f"path={str(path)!r}: the model has no environment, so the normalisation of its observations and its "
+            "prices are unknown; load it with the environment of its training, as in PPO.load(FILE, env=env)"
+        )
     normalised = model.get_vec_normalize_env()
     with replacing(file) as partial:
         model.save(partial)
@@ -44,16 +51,13 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
         if normalised is not None and normalised.norm_obs:
             mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
             normalisation = Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs)
-        add_to_archive(partial, normalisation, _prices_of(model.get_env()))
+        add_to_archive(partial, normalisation, _prices_of(env))
     return file
 
 
-def _prices_of(env: VecEnv | None) -> dict[str, tuple[float, float]]:
+def _prices_of(env: VecEnv) -> dict[str, tuple[float, float]]:
     """Return the lowest and the highest price of the environments, by name; empty for environments without prices."""
-    if env is None:
+    if not env.has_attr("price_ranges"):  # `get_attr` would end the process of an environment without it
         return {}
-    try:
-        ranges = env.get_attr("price_ranges")
-    except AttributeError:
-        return {}
+    ranges = env.get_attr("price_ranges")
     return {name: (min(one[name].low for one in ranges), max(one[name].high for one in ranges)) for name in ranges[0]}

@@ -101,7 +101,7 @@ def train_policy(
         )
     env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
-    chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
+    chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, steps, ticks, env.num_envs), **(settings or {})}
     normalised = VecNormalize(env, norm_obs=False, gamma=chosen["gamma"])  # it scales by the spread of the returns
     model: BaseAlgorithm = learner(
         "MlpPolicy",
@@ -140,7 +140,7 @@ def _require_settings(settings: Iterable[str], algorithm: Callable[..., object])
             )
 
 
-def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
+def _settings(algorithm: str, steps: int, ticks: int, episodes: int) -> dict[str, Any]:
     """Return the settings with the best return, without exploration, on the surrogates of Digits and MNIST."""
     from stable_baselines3.common.utils import LinearSchedule
 
@@ -151,15 +151,15 @@ def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
             "train_freq": 4,
             "gradient_steps": 2,
             "batch_size": 512,
-            "learning_starts": 10_000,
+            "learning_starts": min(10_000, steps // 10),
         }
     if algorithm == "a2c":
         return {"n_steps": min(ticks, 32), "ent_coef": 1e-3}
-    steps = max(min(ticks, 125), 2)  # PPO refuses a rollout of one step
-    rollout = steps * episodes
+    at_once = max(min(ticks, 125), 2)  # PPO refuses a rollout of one step
+    rollout = at_once * episodes
     sixteenth = rollout // 16
     return {
-        "n_steps": steps,
+        "n_steps": at_once,
         "batch_size": sixteenth if sixteenth > 1 and rollout % sixteenth == 0 else rollout,
         "n_epochs": 4,
         "ent_coef": 0.0,  # the policy is used without exploration

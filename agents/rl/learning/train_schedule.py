@@ -120,7 +120,7 @@ def train_schedule(
         if real is not None and real.count:
             if keep is not None:
                 keep(network)
-            about |= {"real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
+            about = {**about, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
             for tuned, met, runs in fine_tuned(model, real, menu=menu, prices=prices, seed=seed):
                 network = _with_range(network_of(tuned), [*seen, met], {**about, "real_runs": runs})
                 if keep is not None:

@@ -191,6 +191,7 @@ def read_run(folder: Path) -> Recording:
         raise ValueError(
             f"{folder}: its errors change at ticks without a training; record a run of an agent of `agents.make`"
         )
+    _require_finite(recording)
     return recording
 
 
@@ -293,10 +294,21 @@ def _checked(one: Recording) -> Recording:
         raise ValueError(f"settings={one.settings!r}: must be a JSON object")
     if one.classes < 2:
         raise ValueError(f"classes={one.classes}: must be at least 2")
+    _require_finite(one)
     tick = one.column("tick")
     if not (np.diff(np.concatenate([[0], tick, [one.ticks + 1]])) > 0).all():
         raise ValueError(f"trainings at the ticks {tick.tolist()}: must ascend from 1 on to ticks={one.ticks} at most")
     return one
+
+
+def _require_finite(one: Recording) -> None:
+    for name in set(COLUMNS) - {"held_out_error", "window"}:
+        if not np.isfinite(values := one.column(name)).all():
+            first = int((~np.isfinite(values)).argmax())
+            raise ValueError(
+                f"{name}={values[first]} at tick {one.column('tick')[first]:g} of a run of {one.learner!r} with "
+                f"{one.schedule!r}, seed {one.seed}: must be finite, as a fit takes all trainings; leave the run out"
+            )
 
 
 def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:

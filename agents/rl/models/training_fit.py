@@ -214,7 +214,7 @@ def models_for(
     """Return the models of one learner on a stream, one per width, fitted to recorded runs.
 
     The arguments and errors are those of `agents.rl.curves_for`. By default the runs are those that come with the
-    package for this surrogate, or else those for the first one, which neither replay nor restart.
+    package for this surrogate, or else those for the first one.
     """
     return [
         fit_trainings(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded, decisions=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.recordings import Recording
+from agents.rl.models.recordings import Recording, distinct
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -84,11 +84,12 @@ def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: in
 def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[HeldOut]:
     """Simulate each run on a model fitted to runs of the other schedules with other seeds, four fifths of them.
 
-    Every exploring run is a schedule of its own.
+    Every exploring run is a schedule of its own. A run that two schedules have counts for the first of them.
 
     Raises:
         ValueError: there are fewer than two seeds, or all runs with other seeds have the schedule that is held out.
     """
+    recordings = distinct(recordings)
     seeds = sorted({recording.seed for recording in recordings})
     if len(seeds) < 2:
         raise ValueError(f"seeds {seeds}: must be at least two, so that some are held out; record runs of more seeds")

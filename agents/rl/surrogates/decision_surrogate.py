@@ -127,7 +127,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         Raises:
             RuntimeError: ``reset`` was not called.
             ValueError: a value is not one for each episode, a training is not on what is gathered and a part of the
-                rest, or growth steps are negative.
+                rest, or mega-batches or growth steps are negative or not whole.
         """
         self._require_episodes()
         train, restart = (np.asarray(one, bool) for one in (train, restart))
@@ -137,7 +137,9 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
                 raise ValueError(
                     f"{name} of shape {values.shape}: must be one value for each of {self.num_envs} episodes"
                 )
-        outside = train & ~self._ended & ~((self._pending <= sizes) & (sizes <= self._tick) & (grow >= 0))
+        whole = (sizes == np.floor(sizes)) & (grow == np.floor(grow))
+        inside = (self._pending <= sizes) & (sizes <= self._tick) & (grow >= 0) & whole
+        outside = train & ~self._ended & ~inside
         if outside.any():
             row = int(outside.argmax())
             gathered, tick = self._pending[row], self._tick[row]
@@ -145,6 +147,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
                 f"sizes={sizes[row]}, grow={grow[row]} of episode {row}: a training at tick {tick} with {gathered} "
                 f"mega-batches gathered must be on {gathered} to {tick} of them, after 0 growth steps or more"
             )
+        sizes, grow = (np.where(train, one, 0).astype(np.int64) for one in (sizes, grow))
         return self._advance(train, lambda rows: self._simulate(rows, sizes[rows], restart[rows], grow[rows]))
 
     def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:

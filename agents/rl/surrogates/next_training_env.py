@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from agents.policies.choices import megabatches_with
-from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu
+from agents.policies.next_training import REPLAYS, WITH_GROWTH, WITHOUT_GROWTH, Menu
 from agents.rl.models.training_model import TrainingModel, require_all_decisions
 from agents.rl.surrogates.checks import checked_fits
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -153,17 +153,17 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
 
         Raises:
             RuntimeError: ``reset`` was not called.
-            ValueError: the trainings are not as many as the episodes, or one is not after the last training or at no
-                whole tick.
+            ValueError: the trainings are not as many as the episodes, or one is not after the last training, is at no
+                whole tick, or has an unknown replay.
         """
         self._require_episodes()
-        if np.shape(trainings.tick) != (self.num_envs,):
-            raise ValueError(
-                f"{np.size(trainings.tick)} next trainings: must be one for each of {self.num_envs} episodes"
-            )
+        restart, grow = (np.asarray(one, bool) for one in (trainings.restart, trainings.grow))
+        for values in (trainings.tick, trainings.replay, restart, grow):
+            if np.shape(values) != (self.num_envs,):
+                raise ValueError(f"{np.size(values)} next trainings: must be one for each of {self.num_envs} episodes")
         last = self._tick.copy()
-        if not (trainings.tick > last).all():
-            early = int((trainings.tick <= last).argmax())
+        if not (late := trainings.tick > last).all():
+            early = int(late.argmin())
             raise ValueError(
                 f"tick={trainings.tick[early]:g} of episode {early}: the next training must be after the last one, at "
                 f"tick {last[early]}; give a later tick, or an infinite one for no training"
@@ -171,6 +171,11 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         if (parts := trainings.tick != np.floor(trainings.tick)).any():
             part = int(parts.argmax())
             raise ValueError(f"tick={trainings.tick[part]:g} of episode {part}: must be a whole number, or infinite")
+        if not (known := np.isin(trainings.replay, REPLAYS)).all():
+            row = int(known.argmin())
+            raise ValueError(
+                f"replay={str(trainings.replay[row])!r} of episode {row}: must be one of {', '.join(REPLAYS)}"
+            )
         over = trainings.tick > self.ticks
         until = np.where(over, self.ticks + 1, trainings.tick).astype(np.int64)  # the first tick of another predictor
         waited = until - last - 1
@@ -178,7 +183,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         rows = np.flatnonzero(~over)
         self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
         size = megabatches_with(trainings.replay[rows], self._tick[rows], self._pending[rows], self.ticks)
-        spent = self._simulate(rows, size, trainings.restart[rows], trainings.grow[rows])
+        spent = self._simulate(rows, size, restart[rows], grow[rows])
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)

@@ -350,6 +350,18 @@ def test_decisions_can_be_lists_and_need_an_episode(model):
     assert np.array_equal(of_lists.decide(*decisions)[0], of_choices.step([1, 0])[0])
 
 
+def test_decided_sizes_can_be_floats_and_must_be_whole(model):
+    of_floats, of_numbers = (DecisionSurrogateVectorEnv(2, models=[model]) for _ in range(2))
+    of_floats.reset(seed=0)
+    of_numbers.reset(seed=0)
+    with pytest.raises(ValueError, match=r"sizes=0.5, grow=0.0 of episode 1: a training at tick 1 with 1 mega-batches"):
+        of_floats.decide([True, True], [1.0, 0.5], [False, False], [0.0, 0.0])
+    of_floats.decide([True, False], [1.0, np.nan], [False, False], [0.0, 0.0])
+    of_numbers.decide([True, False], [1, 1], [False, False], [0, 0])
+    again = [True, True], [1, 2], [True, False], [0, 0]
+    assert np.array_equal(of_floats.decide(*again)[0], of_numbers.decide(*again)[0])
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

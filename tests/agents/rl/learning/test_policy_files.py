@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -127,3 +128,24 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
     model_files.load.cache_clear()
     with pytest.raises(ValueError, match=rf"policy.zip': the file has changed.*then {policy.digest}\); restore it"):
         policy(Progress(1, 20, 1, 0, guess_loss=2.3))
+
+
+def test_a_model_without_its_environment_is_not_saved(saved, tmp_path):
+    from stable_baselines3 import PPO
+
+    with pytest.raises(ValueError, match=r"again.zip': the model has no environment.*PPO.load\(FILE, env=env\)"):
+        save_policy(PPO.load(saved), tmp_path / "again.zip")
+    assert not (tmp_path / "again.zip").exists()
+
+
+def test_a_model_of_environments_in_other_processes_is_saved(tmp_path):
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    env = SubprocVecEnv([partial(gym.make, "alma_env:Digits-ALMA-Wait-Surrogate-v0", width=4)])
+    try:
+        file = save_policy(PPO("MlpPolicy", env, seed=0), tmp_path / "policy.zip")
+        assert env.reset().shape == (1, 13)  # its process goes on
+    finally:
+        env.close()
+    assert agents.LearnedPolicy(file).digest

@@ -193,6 +193,15 @@ def test_a_process_that_ends_is_named(model):
         play(deciding(WITHOUT_GROWTH), [0])
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_environment_that_cannot_be_made_gives_its_own_error(workers):
+    with (
+        pytest.raises(ValueError, match="invalid literal for int"),
+        player([partial(int, "no environment")], workers=workers) as play,
+    ):
+        play(deciding(WITHOUT_GROWTH), [0])
+
+
 def test_an_update_counts_each_run_to_its_end(model):
     pytest.importorskip("stable_baselines3")
     from stable_baselines3 import PPO

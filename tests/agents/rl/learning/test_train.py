@@ -29,15 +29,8 @@ pytest.importorskip("stable_baselines3")
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn"])
 def test_a_learned_policy_drives_a_run_and_its_file_can_move(algorithm, file, tmp_path):
-    settings = {"learning_starts": 10} if algorithm == "dqn" else {}
     model = train_policy(
-        "Digits-ALMA-Wait-Surrogate-v0",
-        algorithm=algorithm,
-        steps=400,
-        episodes_at_once=8,
-        settings=settings,
-        recorded=str(file),
-        width=4,
+        "Digits-ALMA-Wait-Surrogate-v0", algorithm=algorithm, steps=400, episodes_at_once=8, recorded=str(file), width=4
     )
     model.save(tmp_path / "policy.zip")
     policy = agents.LearnedPolicy(tmp_path / "policy.zip")
@@ -52,6 +45,11 @@ def test_a_learned_policy_drives_a_run_and_its_file_can_move(algorithm, file, tm
     (tmp_path / "policy.zip").rename(moved)
     again = agents.make("sm", env, width=4, epochs=1, policy=agents.LearnedPolicy(moved))
     assert agents.run(env, again, 0, tmp_path / "run").to_json() == ledger.to_json()
+
+
+def test_a_short_training_of_dqn_has_updates(file):
+    arguments = {"steps": 400, "episodes_at_once": 8, "recorded": str(file), "width": 4}
+    assert train_policy("Digits-ALMA-Wait-Surrogate-v0", algorithm="dqn", **arguments)._n_updates > 0
 
 
 def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(file, tmp_path):

@@ -226,6 +226,15 @@ def test_a_damaged_file_is_named_with_its_defect_and_the_remedy(tmp_path, capsys
         assert capsys.readouterr().err.startswith("alma surrogate: recorded=")
 
 
+@pytest.mark.parametrize("column", ["validation_loss", "error", "flops"])
+def test_a_run_with_a_number_that_is_not_finite_is_refused_by_name(column, run_folder, tmp_path):
+    first, *others = waits(noise=0.1)
+    first.column(column)[1] = np.inf
+    recordings.save([first, *others], tmp_path / "infinite.npz")
+    with pytest.raises(ValueError, match=f"{column}=inf at tick 2 of a run of 'sm' with 'wait 1', seed 0: must be"):
+        recordings.load(tmp_path / "infinite.npz")
+
+
 @pytest.mark.parametrize("kind", ["train", "multi"])
 def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_path):
     decide = {"train": lambda t: (t % 2 == 0, 0, 0), "multi": lambda t: (t % 2 == 0, t == 4, t >= 4)}[kind]

@@ -281,6 +281,13 @@ def test_one_schedule_cannot_be_held_out(episodes):
         held_out([one for one in episodes if one.schedule == "wait 4"])
 
 
+def test_a_schedule_that_another_one_repeats_is_held_out_with_it(episodes):
+    twins = [dataclasses.replace(one, schedule="twin") for one in episodes if one.schedule == "wait 4"]
+    once, twice = held_out(episodes, episodes=8), held_out([*episodes, *twins], episodes=8)
+    assert [one.schedule for one in twice] == [one.schedule for one in once]
+    assert all(np.array_equal(one.simulated, other.simulated) for one, other in zip(once, twice, strict=True))
+
+
 @pytest.mark.filterwarnings("error")
 def test_trainings_that_start_from_few_different_errors_are_fitted_without_a_warning():
     runs = waits(seeds=(0, 1))

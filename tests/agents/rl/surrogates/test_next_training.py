@@ -18,7 +18,7 @@ from agents.policies.progress import Progress, megabatches_of
 from agents.policies.specs import policy_from
 from agents.rl.learning.train_schedule import train_schedule
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
+from agents.rl.surrogates.next_training_env import NextTrainings, NextTrainingVectorEnv
 from agents.rl.surrogates.reference_costs import ReferenceCosts
 from agents.rl.surrogates.tuning import simulate
 
@@ -121,6 +121,25 @@ def test_an_episode_costs_as_much_as_its_schedule(model):
     known = simulate([model], "geometric:factor=1.25,replay=all,stop=0.95", 256).costs(3.0)
     assert costs.mean() == pytest.approx(known.mean())
     assert scale < known.mean()  # simpler schedules cost less
+
+
+def test_trainings_can_be_lists_of_numbers_and_are_checked(model):
+    of_numbers, of_words = (NextTrainingVectorEnv(2, [model]) for _ in range(2))
+    for env in (of_numbers, of_words):
+        env.reset(seed=0)
+        env.step([0, 0])
+    tick, none = np.array([5.0, np.inf]), np.array(["none", "none"])
+    for wrong, message in (
+        ({"tick": np.array([5.0, np.nan])}, "tick=nan of episode 1: the next training must be after the last one"),
+        ({"replay": np.array(["all", "some"])}, "replay='some' of episode 1: must be one of none, last, all"),
+        ({"restart": [True]}, "1 next trainings: must be one for each of 2 episodes"),
+    ):
+        trainings = {"tick": tick, "replay": none, "restart": [False] * 2, "grow": [False] * 2} | wrong
+        with pytest.raises(ValueError, match=message):
+            of_words.train_at(NextTrainings(**trainings))
+    later = np.array([5.0, 6.0])
+    seen = of_numbers.train_at(NextTrainings(later, none, np.array([0, 1]), np.array([0, 0])))[0]
+    assert np.array_equal(seen, of_words.train_at(NextTrainings(later, none, [False, True], [False, False]))[0])
 
 
 @pytest.mark.parametrize("seed", range(8))
