@@ -40,7 +40,8 @@ PLACEHOLDERS = ("STEM",)  # names in capitals that stand for a name of the user
 # What a page computes for long, with fewer epochs, steps and seeds: a test compares words, and no numbers.
 SHORTER = {
     "tutorials/growing.md": {'"epochs": 20': '"epochs": 2', "range(3)": "range(2)"},
-    "tutorials/waiting.md": {"learn(500_000)": "learn(20_480)", "range(5)": "range(2)", "* 5, saved": "* 2, saved"},
+    "tutorials/waiting.md": {"learn(500_000)": "learn(20_480)", "range(5)": "range(2)", "* 5, saved": "* 2, saved"}
+    | {"width=4, pass_price=price": "width=4, epochs=2, pass_price=price"},
     "tutorials/learner.md": {"epochs=50": "epochs=5"},
     "experiments.md": {"--engine plain --out": "--engine plain --set epochs=2 --out"},
 }

@@ -97,6 +97,7 @@ def test_a_file_of_own_runs_names_its_stream(capsys, tmp_path):
 
 
 def test_a_command_prints_the_best_schedules_of_each_price(capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "candidates", lambda *ticks, **kinds: candidates(*ticks, **kinds)[::7])
     words = ["surrogate", "tune", "Digits-ALMA-v0", "--width", "4", "--pass-price", "0", "10", "--episodes", "16"]
     assert main([*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -108,7 +109,6 @@ def test_a_command_prints_the_best_schedules_of_each_price(capsys, monkeypatch):
         assert all(row["cost"]["mean"] == pytest.approx(row["cer"] + price * row["passes"]) for row in several)
         assert {"doubling", "geometric:factor=1.6,stop=0.8"} <= {row["schedule"] for row in several}
     assert rows[0]["passes"] > rows[len(rows) // 2]["passes"]  # a price makes passes rarer
-    monkeypatch.setattr(tuning, "candidates", lambda *ticks, **kinds: candidates(*ticks, **kinds)[::7])
     assert main(words) == 0
     assert "doubling" in capsys.readouterr().out
     assert main([*words[:-1], "1"]) == 2
