@@ -47,7 +47,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        kind: Any = type(self)  # mypy believes that classes with __eq__ have no hash
+        kind: Any = type(self)  # mypy takes the hash of its objects for that of the class
         for name, value in check_types(fields, _types_of(kind), _EXAMPLES).items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "replay", shortest(self.replay))

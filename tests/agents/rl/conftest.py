@@ -1,9 +1,10 @@
-"""A learning curve, a model of trainings, and a file of recorded runs."""
+"""A learning curve, two models of trainings, and a file of recorded runs."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from agents.rl.models import recordings
@@ -22,6 +23,16 @@ def curve() -> Curve:
 def model():
     fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
     return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
+
+
+@pytest.fixture(scope="module")
+def growing(model):
+    """A learner that grows up to twice."""
+    warm = model.warm.copy()
+    warm[-5:-3] = -0.5  # a growth step lowers the error, the more the larger the training
+    return dataclasses.replace(
+        model, grows=True, warm=warm, parameters=np.array([100.0, 220.0, 330.0]), flops=np.repeat(model.flops, 3, 0)
+    )
 
 
 @pytest.fixture

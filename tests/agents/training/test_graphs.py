@@ -145,7 +145,7 @@ def test_a_stage_never_waits_for_its_device(id: str, engine: Any, monkeypatch: p
         Trainer(dataclasses.replace(CIFAR, epochs=2, keep_initial=True), device="meta", engine=engine)
     )
     with Meter():
-        learner.train(images(16, 0), images(9, 5))
+        learner.train(images(24, 0), images(9, 5))
     assert all(values.is_meta for curve in curves for values in (curve.loss, curve.error, curve.best_epoch))
     assert len(curves) == (2 if id == "ens" else 1)
 
