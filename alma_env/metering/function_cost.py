@@ -11,7 +11,7 @@ import copy
 import functools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
 from alma_env.metering.call_signature import Held, signature
 from alma_env.metering.content.backward_passes import passes
@@ -253,11 +254,24 @@ class CountedOnce(Generic[P, R]):
         return cost
 
 
+def _copy_tensors(modules: Iterable[nn.Module], memo: dict[int, Any]) -> None:
+    """Put copies of the tensors of `modules` into `memo`, without the meter, which makes copies slower than calls.
+
+    Only tensors whose copy runs no code of a user: the meter must see what a user's `__deepcopy__` computes.
+    """
+    tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    with disable_modes():
+        for tensor in tensors:
+            if type(tensor) in (Tensor, nn.Parameter) and tensor.is_leaf and not tensor.__dict__:
+                copy.deepcopy(tensor, memo)
+
+
 def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Tally:
     """Count a call of `fn` on deep copies of its arguments; the states of random generators are restored."""
     try:
         modules = [value for value in (*args, *kwargs.values()) if isinstance(value, nn.Module)]
         memo = new_registries(part for module in modules for part in nn.Module.modules(module))
+        _copy_tensors(modules, memo)
         args, kwargs = copy.deepcopy((args, kwargs), memo)  # together, so that an optimizer stays tied to its module
     except (RuntimeError, TypeError) as error:
         name = getattr(fn, "__qualname__", repr(fn))

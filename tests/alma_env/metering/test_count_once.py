@@ -115,6 +115,21 @@ def test_a_function_must_not_change_tensors_that_are_not_its_arguments() -> None
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
 
 
+def test_what_a_copy_of_an_argument_computes_is_charged() -> None:
+    """The first call of a signature copies its arguments: the code of a user must not compute unseen then."""
+
+    class Net(nn.Linear):
+        def __deepcopy__(self, memo: dict[int, Any]) -> Net:
+            self.weight.detach() @ self.weight.detach()
+            return self
+
+    net, meter, x = Net(4, 4, bias=False), Meter(), torch.ones(4, 4)
+    once = count_once(lambda net, x: x @ x)
+    with meter:
+        once(net, x), once(net, x)
+    assert meter.total == 3 * PRODUCT
+
+
 def test_a_counted_method_does_not_keep_its_object_alive() -> None:
     class Learner:
         def __init__(self) -> None:
