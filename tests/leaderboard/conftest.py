@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from alma_env import Ledger, Row
 from leaderboard.database.engine import connect
 from leaderboard.database.migrations import upgrade
+from leaderboard.database.tables import Base
 from leaderboard.rules import TICKS
 from leaderboard.sandbox import sandbox
 from leaderboard.sandbox.cgroups import ControlGroup, control_group
@@ -120,12 +121,54 @@ def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
         yield url
 
 
-@pytest.fixture
-def engine(board_url: str) -> Iterator[Engine]:
-    """Open a database with the board's tables."""
-    opened = connect(board_url)
+@pytest.fixture(scope="session")
+def sqlite_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Return an engine for an SQLite file, which tests replace."""
+    opened = connect(f"sqlite:///{tmp_path_factory.mktemp('shared') / 'board.db'}")
     yield opened
     opened.dispose()
+
+
+@pytest.fixture(scope="session")
+def postgresql_engine(
+    postgresql_board: str, postgresql_database: Callable[..., AbstractContextManager[str]]
+) -> Iterator[Engine]:
+    """Return an engine for a PostgreSQL database with the board's tables, which tests empty."""
+    with postgresql_database("shared", postgresql_board) as url:
+        opened = connect(url)
+        yield opened
+        opened.dispose()
+
+
+@pytest.fixture
+def engine(kind: str, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Open a database with the board's tables, which are empty.
+
+    The tests share an engine for each kind of database, because an engine compiles each statement once. A test that
+    gives ``board_url`` to other processes has a database of its own, which they may use after the test.
+    """
+    if "board_url" in request.fixturenames:
+        opened = connect(request.getfixturevalue("board_url"))
+        yield opened
+        opened.dispose()
+        return
+    opened = request.getfixturevalue(f"{kind}_engine")
+    if kind == "sqlite":
+        replace_board(opened, request.getfixturevalue("sqlite_board"))
+    else:
+        with opened.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '30s'")
+            connection.exec_driver_sql(f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY")
+    yield opened
+
+
+def replace_board(engine: Engine, by: Path) -> None:
+    """Copy a file of SQLite over that of an engine."""
+    engine.dispose()
+    file = Path(str(engine.url.database))
+    for old in file.parent.glob(f"{file.name}*"):  # with the write-ahead log
+        old.unlink()
+    shutil.copy(by, file)
 
 
 @pytest.fixture(scope="module")

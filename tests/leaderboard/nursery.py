@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-import scipy.stats  # noqa: F401  used by a worker's first result
+import scipy.special  # noqa: F401  used by a worker's first result
 
 sys.path.insert(0, str(Path(__file__).parent))
 

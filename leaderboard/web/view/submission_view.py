@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import scipy.stats  # noqa: F401  intervals need it: import it at the start of the server, not in the first request
+import scipy.special  # noqa: F401  intervals need it: import it at the start of the server, not in the first request
 from markupsafe import Markup
 from sqlalchemy import Engine, func, select
 

@@ -16,18 +16,24 @@ from leaderboard.submission import static_check, zip_archive
 from leaderboard.verification.one_run import run_sandboxed
 from leaderboard.verification.verify import verify
 
+from .threads import parties_in_threads
+
 pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or cannot create namespaces")
 
-AGENT = f"""
-import os
+AGENT = """
 import agents
-from agents.training.native.library import library_folder
 
 def make_agent(env):
-    built = library_folder()
-    # The native engine is one that this run has not built.
-    assert built is None if {library.compiler() is None} else not os.access(built, os.W_OK)
-    return agents.make({{method!r}}, env, width=4, wait={{wait}}, epochs=3, seed=env.run_seed{{more}})
+    return agents.make({method!r}, env, width=4, wait=2, epochs=3, seed=env.run_seed{more})
+"""
+SM = AGENT.format(method="sm", more="")
+IN_SANDBOX = f"""
+import os
+from agents.training.native.library import library_folder
+
+built = library_folder()
+# The native engine is one that this run has not built.
+assert built is None if {library.compiler() is None} else not os.access(built, os.W_OK)
 """
 MANIFEST = """
 name = "Small"
@@ -42,9 +48,6 @@ COLUMNS = ("tick", "error", "parameters", "buffers", "inference_flops", "flops",
 
 def values_of(ledger):
     return [[getattr(row, name) for name in COLUMNS] for row in ledger]
-
-
-SM = AGENT.format(method="sm", wait=2, more="")
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def submission(folder, agent=SM, **files):
 
 @pytest.mark.usefixtures("short")
 def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
-    report = static_check.check_path(submission(tmp_path / "sent"))
+    report = static_check.check_path(submission(tmp_path / "sent", IN_SANDBOX + SM))
     messages = []
     # Two seeds are enough here, and too few for a submission.
     found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)), messages.append)
@@ -88,13 +91,17 @@ def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
     assert [run.seed for run in found.runs] == [3, 4]
 
 
-@pytest.mark.parametrize(("method", "more"), [("gens", ""), ("gmoe", ""), ("ens", ", members=2")])
-def test_methods_that_grow_or_average_run_as_programs(tmp_path, method, more):
-    folder = submission(tmp_path / "sent", AGENT.format(method=method, wait=2, more=more))
+@pytest.mark.parametrize(
+    ("method", "arguments", "sandboxes"), [("gmoe", {}, 1), ("gens", {}, 0), ("ens", {"members": 2}, 0)]
+)
+def test_methods_that_grow_or_average_run_as_programs(tmp_path, method, arguments, sandboxes):
+    """The method with the most parts runs in a sandbox, the others in threads: their programs are the same there."""
+    more = "".join(f", {name}={value}" for name, value in arguments.items())
+    folder = submission(tmp_path / "sent", IN_SANDBOX * sandboxes + AGENT.format(method=method, more=more))
     env = alma_env.make("Digits-ALMA-v0", ticks=4)
-    run = run_sandboxed(env, folder, 1, Limits(wall_seconds=1800))
+    with parties_in_threads(sandboxes=sandboxes):
+        run = run_sandboxed(env, folder, 1, Limits(wall_seconds=1800))
     assert run.failure is None
-    arguments = {"members": 2} if more else {}
     agent = agents.make(method, env, width=4, wait=2, epochs=3, seed=1, **arguments)
     assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=1))
 
@@ -127,7 +134,8 @@ def make_agent(env):
         (folder / "ledgers" / f"seed-{seed}.jsonl").write_text(ledger.to_json())
     report = static_check.check_path(folder)
     assert report.ok
-    found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)))
+    with parties_in_threads(sandboxes=1):
+        found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)))
     assert found.worst == "suspicious"
     claims = [finding for finding in found.findings if finding.code == "claim"]
     assert {finding.seed for finding in claims} == {3, 4}
@@ -139,7 +147,8 @@ def test_the_first_run_that_fails_ends_the_verification(tmp_path):
     agent = "def make_agent(env):\n    if env.run_seed == 4:\n        raise RuntimeError('not this one')\n"
     agent += "    import agents\n    return agents.make('sm', env, width=4, wait=5, epochs=1, seed=env.run_seed)\n"
     report = static_check.check_path(submission(tmp_path / "sent", agent))
-    found = verify(report.package, report.manifest)
+    with parties_in_threads():
+        found = verify(report.package, report.manifest)
     assert [run.seed for run in found.runs] == [3]
     (finding,) = [finding for finding in found.findings if finding.severity == "fatal"]
     assert finding.seed == 4
@@ -153,7 +162,8 @@ def test_the_template_of_init_passes_check_and_verify(capsys, tmp_path, monkeypa
     assert cli.main(["check", str(folder)]) == 0
     (tmp_path / "mine.zip").write_bytes(zip_archive.read(folder).to_zip())
     capsys.readouterr()
-    assert cli.main(["verify", str(tmp_path / "mine.zip")]) == 0
+    with parties_in_threads(sandboxes=1):
+        assert cli.main(["verify", str(tmp_path / "mine.zip")]) == 0
     out = capsys.readouterr().out
     assert len(re.findall(r"(?m)^ *[012] +\d\.\d\d +0\.\d{3} +72,786 ", out)) == 3
     assert "3 runs, isolated; worst: info" in out

@@ -44,7 +44,9 @@ def page() -> str:
     collector, silent = Collector(), io.StringIO()
     with contextlib.redirect_stdout(silent):
         status = pytest.main(
-            ["--collect-only", "-q", "-n0", "-p", "no:cacheprovider", str(FOLDER)], plugins=[collector]
+            # A test calls this function, too: the second pytest leaves the output and the faults to the first.
+            ["--collect-only", "-q", "-n0", "-s", "-p", "no:cacheprovider", "-p", "no:faulthandler", str(FOLDER)],
+            plugins=[collector],
         )
     if status != pytest.ExitCode.OK:
         raise RuntimeError(f"the gallery cannot be collected: {silent.getvalue()[-2000:]}")

@@ -42,6 +42,20 @@ def test_cached_pages_carry_no_message(tmp_path, monkeypatch):
     file.write_bytes(os.urandom(BITS * PAGE))
     random.seed(0)
     message = [random.random() < 0.5 for _ in range(BITS)]
+    for _ in range(3):  # another program may need memory meanwhile, for which the kernel takes pages of this file
+        before = with_message(file, message)
+        if all(before):
+            pytest.skip("this file system lies in memory")
+        written = sum(a == b for a, b in zip(before, message, strict=True)) > 0.99 * BITS
+        page_cache.read_shared_files()
+        if written and all(cached(file)):
+            return
+    assert written
+    assert all(cached(file))
+
+
+def with_message(file, message):
+    """Let only the pages of a file be in memory whose bit is set; return which are."""
     with open(file, "rb+") as opened:
         os.fsync(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -49,12 +63,7 @@ def test_cached_pages_carry_no_message(tmp_path, monkeypatch):
         for page, bit in enumerate(message):
             if bit:
                 os.pread(opened.fileno(), 1, page * PAGE)
-    before = cached(file)
-    if all(before):
-        pytest.skip("this file system lies in memory")
-    assert sum(a == b for a, b in zip(before, message, strict=True)) > 0.99 * BITS
-    page_cache.read_shared_files()
-    assert all(cached(file))
+    return cached(file)
 
 
 def missing_names():

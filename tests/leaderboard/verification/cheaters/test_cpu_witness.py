@@ -13,6 +13,7 @@ from leaderboard.verification import audit, cpu_witness
 from leaderboard.verification.evidence import Evidence
 
 from ...hand_written_programs import LINEAR, of, program
+from .bare import bare_contestant
 from .gallery import attack, case, codes
 from .judged import deploy, findings
 
@@ -80,22 +81,23 @@ def test_the_floor_rate_is_far_below_that_of_honest_runs():
 
 
 @attack("trains outside of the meter in its sandbox", "its seconds are counted; finding `too-slow` beyond the overhead")
-def test_seconds_in_the_sandbox_are_counted(run, monkeypatch):
+def test_seconds_in_the_sandbox_are_counted(run_bare, monkeypatch):
     for name in ("START_SECONDS", "TICK_SECONDS"):
         monkeypatch.setattr(cpu_witness, name, 0.0)
     monkeypatch.setattr(cpu_witness, "floor_rate", lambda: 1e9)
-    sandboxed_run = run("""
+    sandboxed_run = run_bare(
+        bare_contestant("""
         import time
 
-        class Busy(Learner):
-            def before(self, observation):
+        def play():
+            enter(0)
+            for tick in range(1, 4):
                 start = time.process_time()
-                while time.process_time() < start + 1:
+                while time.process_time() < start + 0.5:
                     pass
-
-        def make_agent(env):
-            return Busy(env)
+                enter(tick)
         """)
+    )
     assert sandboxed_run.failure is None
-    assert audit.cpu_seconds(sandboxed_run) >= 3
+    assert audit.cpu_seconds(sandboxed_run) >= 1.5
     assert "too-slow" in codes(sandboxed_run)

@@ -12,6 +12,7 @@ from leaderboard.sandbox import sandbox
 from leaderboard.sandbox.sandbox import Limits
 from leaderboard.verification.one_run import run_sandboxed
 
+from ..threads import parties_in_threads
 from .gallery import HONEST, attack
 
 
@@ -23,6 +24,7 @@ def test_without_isolation_a_run_needs_explicit_permission(env, tmp_path, monkey
     with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
         run_sandboxed(env, Path(tmp_path), 0)
     assert os.listdir("/proc/self/fd") == descriptors
-    sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=600), allow_limited=True)
+    with parties_in_threads(contestant=False):
+        sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=600), allow_limited=True)
     assert sandboxed_run.level == "limited"
     assert sandboxed_run.failure is None

@@ -10,8 +10,10 @@ import torch
 
 from leaderboard.sandbox.channel import Message, array_header, as_blob
 from leaderboard.verification.judge import MEASURED, Judge
+from leaderboard.verification.one_run import run_sandboxed
 
 from ...hand_written_programs import program
+from ..threads import parties_in_threads
 from .gallery import attack, codes
 
 
@@ -52,16 +54,12 @@ def test_the_judge_keeps_no_program(env):
 
 
 @attack("deploys a program of more than 256 MiB", "the run ends before the judge reads it; finding `failed`")
-def test_a_program_has_a_largest_size(run):
-    sandboxed_run = run("""
-        from leaderboard.sandbox.channel import Message
+def test_a_program_has_a_largest_size(env, tmp_path):
+    def sending(channel):
+        channel.receive()
+        channel.send(Message("answer", {"tick": 0}, [b"", bytes(256 * 2**20 + 1)]))
 
-        class Large(Learner):
-            def before(self, observation):
-                self.env.channel.send(Message("answer", {"tick": 1}, [b"", bytes(256 * 2**20 + 1)]))
-
-        def make_agent(env):
-            return Large(env)
-        """)
-    assert "268,435,457 bytes in a message: must have at most 268,435,456" in sandboxed_run.failure
-    assert codes(sandboxed_run) == {"failed"}
+    with parties_in_threads(contestant=sending):
+        run = run_sandboxed(env, tmp_path, 0)
+    assert "268,435,457 bytes in a message: must have at most 268,435,456" in run.failure
+    assert codes(run) == {"failed"}

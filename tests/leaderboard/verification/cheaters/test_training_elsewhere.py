@@ -8,6 +8,7 @@ import pytest
 
 from leaderboard.verification import audit
 
+from ..threads import parties_in_threads
 from .gallery import case, codes, printed
 
 # The first way solves the problem at once. Where nothing is refused, the others go on from there.
@@ -69,13 +70,14 @@ def source(begins_again: bool) -> str:
 
 @pytest.fixture(scope="module")
 def refused(shared_run):
-    return shared_run(source(begins_again=True), ticks=len(TRAINS_ELSEWHERE) + 1)
+    return shared_run(source(begins_again=True), len(TRAINS_ELSEWHERE) + 1, parties_in_threads())
 
 
 @pytest.fixture(scope="module")
 def flagged(shared_run):
-    patch = "import alma_env.env\nalma_env.env.require_metered = lambda *arguments: None\n"
-    return shared_run(patch + source(begins_again=False), ticks=len(TRAINS_ELSEWHERE))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("alma_env.env.require_metered", lambda *arguments: None)
+        return shared_run(source(begins_again=False), len(TRAINS_ELSEWHERE), parties_in_threads())
 
 
 @pytest.mark.parametrize(

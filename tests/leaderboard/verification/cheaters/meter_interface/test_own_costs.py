@@ -17,7 +17,7 @@ from leaderboard.submission.claims import read_claim
 from leaderboard.verification import audit
 from leaderboard.verification.one_run import SandboxedRun
 
-from ..gallery import HONEST, attack, case, codes
+from ..gallery import attack, case, codes
 from .conftest import operands
 
 TRACE = "the ledger names the operation"
@@ -128,8 +128,9 @@ def test_costs_of_ones_own_are_a_finding(registered_ledger):
 
 
 @attack("registers an operation that computes as free, and trains with it", "finding `own-costs`")
-def test_the_judge_gets_the_trace(run):
-    sandboxed_run = run(
+@pytest.mark.usefixtures("product")  # removes the registration
+def test_the_judge_gets_the_trace(run_in_threads):
+    sandboxed_run = run_in_threads(
         """
         import alma_env
 
@@ -145,8 +146,7 @@ def test_the_judge_gets_the_trace(run):
 
         def make_agent(env):
             return Cheap(env)
-    """,
-        base=HONEST,
+    """
     )
     assert sandboxed_run.failure is None
     assert [row.registered for row in sandboxed_run.ledger][1:] == [("mine::product is free: it moves data",)] * 3
