@@ -27,6 +27,18 @@ def test_an_import_does_not_load_other_rooms(module, absent):
     assert shown.stdout.strip() == "[]"
 
 
+def test_matplotlib_and_the_trackers_are_not_imported_before_they_are_used():
+    script = (
+        "import sys, agents.cli.runs.run_sweep; from agents import cli, figures\n"
+        "from agents.analysis import measures, tables\n"
+        "try: cli.main(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'matplotlib', 'wandb', 'mlflow', 'tensorboard'} & set(sys.modules))"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "set()"
+
+
 def test_every_public_name_is_importable():
     assert {"make", "run", "sweep", "Progress", "METHODS"} <= set(agents.__all__)
     assert all(getattr(agents, name) is not None for name in agents.__all__)

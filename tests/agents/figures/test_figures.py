@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -236,16 +234,6 @@ def test_the_first_49_strokes_are_distinct() -> None:
     assert len({(stroke.colour, str(stroke.dashes)) for stroke in strokes.values()}) == 49
     both = [(strokes[n], strokes[n + 1]) for n in range(20)]
     assert all(one.colour != other.colour and one.dashes != other.dashes for one, other in both)
-
-
-def test_matplotlib_is_not_imported_before_a_figure_is_drawn() -> None:
-    script = (
-        "import sys; from agents import cli, figures; from agents.analysis import measures, tables\n"
-        "try: cli.main(['run', '--help'])\n"
-        "except SystemExit: pass\n"
-        "sys.exit('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
 
 
 def test_of_several_oracles_the_one_of_the_method_is_the_reference() -> None:

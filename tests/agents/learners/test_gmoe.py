@@ -145,7 +145,8 @@ def test_growth_by_more_experts_than_there_are_raises() -> None:
 def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_change(
     backbone: GrowingBackbone, routing: dict[str, Any]
 ) -> None:
-    undisturbed, stopped = (backbone.grown(2, **routing) for _ in range(2))
+    growths = 2 if backbone is MLP_BACKBONE else 1  # a growth step copies the experts of both in the same way
+    undisturbed, stopped = (backbone.grown(growths, **routing) for _ in range(2))
     resumed = GMoE(backbone.mixture, Trainer(backbone.settings, 3), **routing)
     resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
     deployed = stopped.predictor

@@ -27,9 +27,9 @@ from .small_runs import DIGITS, ENDLESS, GOOD, new_console
     [(signal.SIGINT, 130, "stopped; the same command goes on from here\n"), (signal.SIGKILL, -signal.SIGKILL, "")],
 )
 def test_a_stopped_sweep_leaves_no_process_and_its_runs_continue(tmp_path, capsys, ended_by, status, printed):
-    for epochs in (25, 100, 400, 1600):  # on a busy machine, a run can end before this process sees its rows
+    for epochs in (2_000, 8_000, 32_000, 128_000):  # on a busy machine, a run can end before this process sees its rows
         out = tmp_path / str(epochs)
-        grid = ["--width", "4", "--wait", "1", "--set", f"epochs={epochs}", "ticks=8", "--engine", "plain"]
+        grid = ["--width", "4", "--wait", "1", "--set", f"epochs={epochs}", "ticks=8"]
         spec = replace(ENDLESS, settings={"epochs": epochs, "ticks": 8})
         folder = plan([spec], out).pending[spec.digest()].folder
         process, err = _stopped_sweep(grid, out, folder, ended_by)

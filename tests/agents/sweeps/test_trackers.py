@@ -180,12 +180,6 @@ def test_a_tracker_that_fails_does_not_end_the_run(fails_at, reason, last, tmp_p
     assert len(opened[0].ended) == (fails_at is None)
 
 
-def test_trackers_are_not_imported_without_a_request():
-    code = "import sys, agents.cli.runs.run_sweep; print({'wandb', 'mlflow', 'tensorboard'} & set(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "set()"
-
-
 def test_an_unknown_or_missing_tracker_is_refused_before_anything_runs(tmp_path, capsys, monkeypatch):
     assert main([*QUICK, "--out", str(tmp_path), "--track", "neptune"]) == 2
     assert "--track neptune: unknown tracker; choose from tensorboard, wandb, mlflow" in capsys.readouterr().err

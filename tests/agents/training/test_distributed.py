@@ -38,13 +38,15 @@ IMAGE_LEARNERS: dict[str, dict[str, Any]] = {"ens": {"members": 2}, "gmoe": {}}
 
 def text(folder: Path) -> dict[str, Any]:
     """Write some of the text that comes with the package for all ranks, and return a small protocol."""
-    for name, file, characters in zip(("train", "valid"), tiny_text(), (12_000, 1_000), strict=True):
+    source = bz2.decompress(tiny_text()[0].read_bytes()).decode()
+    files = {}
+    for name, start, characters in (("train", 0, 6_000), ("valid", 6_000, 500), ("test", 7_000, 500)):
         path = folder / f"{name}.txt"
         if not path.exists():
-            path.write_text(bz2.decompress(file.read_bytes()).decode()[:characters])
-    files = {name: str(folder / name) for name in ("train.txt", "valid.txt", "cache")}
-    protocol = {"ticks": TICKS, "vocabulary_size": 300, "sequence_length": 32, "cache": files["cache"]}
-    return {"train": files["train.txt"], "valid": files["valid.txt"], **protocol}
+            path.write_text(source[start : start + characters])
+        files[name] = str(path)
+    protocol = {"ticks": TICKS, "vocabulary_size": 300, "sequence_length": 32, "cache": str(folder / "cache")}
+    return {**files, **protocol}
 
 
 def run_all(folder: Path, accumulation: int) -> dict[str, Ledger]:
@@ -55,11 +57,14 @@ def run_all(folder: Path, accumulation: int) -> dict[str, Ledger]:
         agent = agents.make(id, env, device="cpu", accumulation=accumulation, **keywords, **STAGE)
         ledgers[id] = agents.run(env, agent, 0)
     digits = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
-    for id, keywords in IMAGE_LEARNERS.items():
-        settings = {"epochs": 2, "updates": 4, "batch_size": 16, "accumulation": accumulation}
-        agent = agents.make(id, digits, width=8, device="cpu", **settings, **keywords)
-        ledgers[f"digits {id}"] = agents.run(digits, agent, 0)
+    for id in IMAGE_LEARNERS:
+        ledgers[f"digits {id}"] = agents.run(digits, image_learner(id, digits, accumulation), 0)
     return ledgers
+
+
+def image_learner(id: str, env: alma_env.AlmaEnv, accumulation: int, **keywords: Any) -> agents.AnytimeAgent:
+    settings = {"epochs": 2, "updates": 4, "batch_size": 16, "accumulation": accumulation}
+    return agents.make(id, env, width=8, device="cpu", **settings, **IMAGE_LEARNERS[id], **keywords)
 
 
 class Experts(torch.nn.Module):
@@ -139,22 +144,22 @@ class Stopped(Exception):
 
 
 def stopped_and_continued(folder: Path) -> Ledger:
-    """Return the ledger of a run that was stopped in its last stage and continued from the checkpoint before it."""
-    env = alma_env.make("Text-ALMA-v0", **text(folder))
+    """Return the ledger of a run that was stopped in its last stage and continued from the checkpoint before it.
+
+    The run is the one with images: the failed run of the command line continues with text.
+    """
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
     run_folder.CHECKPOINT_SECONDS = 0.0
 
     def stop(epoch: int) -> None:
         if env.tick == TICKS - 1:
             raise Stopped
 
-    def make(on_epoch: Callable[[int], None] | None = None) -> agents.AnytimeAgent:
-        return agents.make("gmoe", env, device="cpu", accumulation=2, on_epoch=on_epoch, **LEARNERS["gmoe"], **STAGE)
-
     path = folder / f"run-{distributed.rank()}"  # a different path per rank shows which ranks write
     with contextlib.suppress(Stopped):
-        agents.run(env, make(stop), 0, path)
+        agents.run(env, image_learner("gmoe", env, 2, on_epoch=stop), 0, path)
         raise AssertionError("the run should have been stopped")
-    return agents.run(env, make(), 0, path)
+    return agents.run(env, image_learner("gmoe", env, 2), 0, path)
 
 
 def arguments(folder: Path) -> list[str]:
@@ -287,7 +292,7 @@ def test_experts_without_examples_train_as_in_one_process(answers):
 
 def test_a_stopped_run_continues_to_the_same_ledger(answers):
     for rank in answers:
-        assert rows_of(rank["continued"]) == rows_of(rank["ledgers"]["gmoe"])
+        assert rows_of(rank["continued"]) == rows_of(rank["ledgers"]["digits gmoe"])
 
 
 @pytest.mark.usefixtures("answers")

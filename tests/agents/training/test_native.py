@@ -223,7 +223,8 @@ def test_a_vgg19_of_one_expert_is_the_vgg19_to_the_last_bit() -> None:
     ids=lambda body: f"{type(body).__name__} of {sum(p.numel() for p in body.parameters())} parameters",
 )
 def test_a_step_is_no_further_from_float64_than_that_of_the_plain_engine(body: nn.Module) -> None:
-    # In a single mini-batch rounding can make a pooling choose another pixel, in more poolings with more experts.
+    # In a single mini-batch rounding can make a pooling choose another pixel, in more poolings with more experts. Then
+    # another one must show it.
     seeds = range(3 if isinstance(body, MixtureNetwork) else 1)
     # Two groups, so that a wrong gradient of the gates is not lost among those of the convolutions.
     groups = [[name for name, _ in body.named_parameters() if ("gates" in name) == gates] for gates in (False, True)]
@@ -233,8 +234,10 @@ def test_a_step_is_no_further_from_float64_than_that_of_the_plain_engine(body: n
         true = _exact_gradients(body, part)
         for engine in ENGINE_PAIR:
             errors[engine].append(_errors_of_a_step(engine, body, groups, part, true))
-    for native, plain in zip(zip(*errors["native"], strict=True), zip(*errors["plain"], strict=True), strict=True):
-        assert min(native) < max(2 * max(plain), 1e-4)
+        by_group = zip(zip(*errors["native"], strict=True), zip(*errors["plain"], strict=True), strict=True)
+        if all(min(native) < max(2 * max(plain), 1e-4) for native, plain in by_group):
+            return
+    pytest.fail(f"the native engine is further from float64 in every mini-batch: {errors}")
 
 
 def _exact_gradients(body: nn.Module, part: Examples) -> dict[str, Any]:

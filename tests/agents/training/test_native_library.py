@@ -70,11 +70,31 @@ def test_clang_builds_it(tmp_path: Path) -> None:
     assert python(BUILD, CXX="clang++", XDG_CACHE_HOME=str(tmp_path)).stderr == ""
 
 
-def test_processes_that_start_together_build_once(tmp_path: Path, compiler_script: Callable[[str], str]) -> None:
-    environment = os.environ | {"CXX": compiler_script(":"), "XDG_CACHE_HOME": str(tmp_path)}
+@pytest.fixture
+def copying_compiler(tmp_path: Path) -> str:
+    """Return a compiler that copies the functions built before: what is tested is where they are kept.
+
+    It takes two seconds, as long as a process takes to start, and writes a line at each call.
+    """
+    built = library.library_folder()
+    assert built is not None
+    script = tmp_path / "compiler"
+    script.write_text(f"""#!/bin/sh
+echo called >> {tmp_path / "calls"}
+sleep 2
+for file; do :; done  # the last argument
+cp {built / "native.so"} "$file"
+""")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_processes_that_start_together_build_once(tmp_path: Path, copying_compiler: str) -> None:
+    environment = os.environ | {"CXX": copying_compiler, "XDG_CACHE_HOME": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", BUILD], env=environment) for _ in range(3)]
     assert [process.wait() for process in started] == [0, 0, 0]
     assert len(list(tmp_path.rglob("native.so"))) == 1
+    assert (tmp_path / "calls").read_text() == "called\n"
 
 
 def empty(file: Path) -> None:
@@ -145,12 +165,12 @@ def cache_is_read_only(folder: Path) -> None:
 
 @pytest.mark.parametrize("make", [cache_is_a_file, cache_is_read_only])
 def test_a_cache_that_cannot_be_written_is_not_needed(
-    make: Callable[[Path], None], tmp_path: Path, compiler_script: Callable[[str], str]
+    make: Callable[[Path], None], tmp_path: Path, copying_compiler: str
 ) -> None:
     make(tmp_path / "cache")
     (tmp_path / "temporary").mkdir()
     folders = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "temporary")}
-    result = python(BUILD, CXX=compiler_script(":"), **folders)
+    result = python(BUILD, CXX=copying_compiler, **folders)
     assert (result.returncode, result.stderr) == (0, "")
     assert list((tmp_path / "temporary").glob("alma-native-*")) == []
 
@@ -174,48 +194,55 @@ def test_stages_in_two_threads_and_in_a_forked_process_do_not_disturb_one_anothe
 
 
 SHORT_OF_MEMORY = """
-import resource, sys, torch
+import resource, torch
 from agents.networks.mlp_vgg import MLP, VGG19
 from agents.training.native.native_stage import NativeExamples, NativeStage
 from agents.training.settings import StageSettings
 
-body = {body}
-x, y = torch.zeros(16, {inputs}), torch.zeros(16, dtype=torch.int64)
-parts = NativeExamples(x, y), NativeExamples(x, y)
-NativeStage(MLP(4, 4, 4, generator=torch.Generator()), *parts, StageSettings())  # builds and loads the functions
-torch.set_num_threads({threads})
-with open("/proc/self/statm") as file:
-    size = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + {bytes},) * 2)
-try:
-    with NativeStage(body, *parts, StageSettings()) as stage:
-        stage.train_epoch(None, None)
-        print(stage.score()[0] < 10)
-except MemoryError as error:
-    print(error)
+def stage_of(body, *inputs):
+    x, y = torch.zeros(16, *inputs), torch.zeros(16, dtype=torch.int64)
+    parts = NativeExamples(x, y), NativeExamples(x, y)
+    return lambda: NativeStage(body, *parts, StageSettings())
+
+random = torch.Generator()
+stage_of(MLP(4, 4, 4, generator=random), 4)()  # builds and loads the functions
+most = resource.getrlimit(resource.RLIMIT_AS)[1]
+for threads, megabytes, start in (
+    (1, 20, stage_of(MLP(4, 5000, 10, generator=random), 4)),
+    (1, 20, stage_of(VGG19(128, 10, generator=random), 3, 32, 32)),
+    (100, 200, stage_of(VGG19(4, 10, generator=random), 3, 32, 32)),
+):
+    torch.set_num_threads(threads)
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + megabytes * 2**20, most))
+    try:
+        with start() as stage:
+            stage.train_epoch(None, None)
+            print(stage.score()[0] < 10)
+    except MemoryError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 """
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit of memory is that of Linux")
 
 
+@pytest.fixture(scope="module")
+def short_of_memory() -> list[str]:
+    """Return what stages print in a process whose memory is limited, of which two need too much."""
+    result = python(SHORT_OF_MEMORY)
+    assert (result.stderr, result.returncode) == ("", 0)
+    return result.stdout.splitlines()
+
+
 @linux
-@pytest.mark.parametrize(
-    ("body", "inputs"),
-    [
-        ("MLP(4, 5000, 10, generator=torch.Generator())", "4"),
-        ("VGG19(128, 10, generator=torch.Generator())", "3, 32, 32"),
-    ],
-)
-def test_memory_that_is_short_is_a_memory_error(body: str, inputs: str) -> None:
-    result = python(SHORT_OF_MEMORY.format(body=body, inputs=inputs, threads=1, bytes=20 * 2**20))
-    assert (result.stdout, result.returncode) == (
+def test_memory_that_is_short_is_a_memory_error(short_of_memory: list[str]) -> None:
+    assert short_of_memory[:2] == 2 * [
         "engine='native': the memory is short for the networks of a stage; use a smaller batch_size or width, fewer "
-        "processes at once, or engine='plain'\n",
-        0,
-    )
+        "processes at once, or engine='plain'"
+    ]
 
 
 @linux
-def test_fewer_threads_compute_a_stage_if_the_system_starts_no_more() -> None:
-    body = "VGG19(4, 10, generator=torch.Generator())"
-    result = python(SHORT_OF_MEMORY.format(body=body, inputs="3, 32, 32", threads=100, bytes=200 * 2**20))
-    assert (result.stdout, result.stderr, result.returncode) == ("True\n", "", 0)
+def test_fewer_threads_compute_a_stage_if_the_system_starts_no_more(short_of_memory: list[str]) -> None:
+    assert short_of_memory[2:] == ["True"]
