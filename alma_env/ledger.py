@@ -263,7 +263,8 @@ def score_of(
     cer, cer_from_1, ticks = sum(error), sum(error[1:]), len(error) - 1
     phases: Counter[str] = Counter()
     for tick in flops:
-        phases.update(tick)
+        for phase, number in tick.items():  # many times as fast as Counter.update
+            phases[phase] += number
     return Score(
         ticks=ticks,
         cer=cer,

@@ -39,11 +39,23 @@ PACKAGES = ("alma_env", "agents", "leaderboard")
 PLACEHOLDERS = ("STEM",)  # names in capitals that stand for a name of the user
 # What a page computes for long, with fewer epochs, steps and seeds: a test compares words, and no numbers.
 SHORTER = {
-    "tutorials/growing.md": {'"epochs": 20': '"epochs": 2', "range(3)": "range(2)"},
+    "tutorials/data.md": {
+        "epochs=20 --out tumours": "epochs=2 --out tumours",
+        "epochs=20 --out images": "epochs=2 --out images",
+    },
+    "tutorials/growing.md": {'"epochs": 20': '"epochs": 1', "range(3)": "range(2)"},
     "tutorials/waiting.md": {"learn(500_000)": "learn(20_480)", "range(5)": "range(2)", "* 5, saved": "* 2, saved"}
     | {"width=4, pass_price=price": "width=4, epochs=2, pass_price=price"},
-    "tutorials/learner.md": {"epochs=50": "epochs=5"},
+    "tutorials/learner.md": {"epochs=50": "epochs=2"},
+    "tutorials/submission.md": {"seed=0, steps=10": "seed=0, steps=1"},
+    "arena.md": {"make_agent:wait=2 sm": "make_agent:wait=2,epochs=1 sm"},
     "experiments.md": {"--engine plain --out": "--engine plain --set epochs=2 --out"},
+    "learner.md": {
+        "make_agent --wait 5 --seeds 0 1 --set epochs=5": "make_agent --wait 5 --seeds 0 1 --set epochs=1",
+        '"epochs": 20': '"epochs": 2',
+        "--wait 2 5 --set epochs=20": "--wait 2 5 --set epochs=2",
+    },
+    "waiting.md": {"--seeds 0 1 --policy": "--seeds 0 1 --set epochs=1 --policy"},
 }
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
