@@ -158,8 +158,10 @@ def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedul
         raise ValueError(
             f"growth={policy.growth!r}: agent {id!r} cannot grow; leave growth out, or use one that grows: {growing}"
         )
-    require_ticks(policy.growth, facts.ticks, policy.last_tick(facts.ticks))
-    if isinstance(policy, Geometric) and policy.first > facts.ticks:
+    last = policy.last_tick(facts.ticks)
+    require_ticks(policy.growth, facts.ticks, last)
+    if isinstance(policy, Geometric) and policy.first > last:
+        stops = f", and stop={policy.stop:g} ends the training at tick {last}" if last < facts.ticks else ""
         raise ValueError(
-            f"first={policy.first}: the stream has only {facts.ticks} mega-batches; use at most first={facts.ticks}"
+            f"first={policy.first}: the stream has only {facts.ticks} mega-batches{stops}; use at most first={last}"
         )

@@ -27,7 +27,12 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
     ("last_size", 0, 1, "ln(1 + mega-batches on which the last stage trained) / ln(1 + B)"),
     ("processed", 0, 1, "ln(1 + mega-batches of all stages since the last restart) / ln(1 + B²)"),
     ("pass_price", 0, 1, "ln(1 + errors that a full pass costs) / ln(1 + 1000)"),
-    ("pending_price", 0, 1, "ln(1 + errors that a stage on the gathered mega-batches costs) / ln(1 + 1000)"),
+    (
+        "pending_price",
+        0,
+        1,
+        "ln(1 + errors that a training of the untrained predictor on the gathered mega-batches costs) / ln(1 + 1000)",
+    ),
     (
         "memory_price",
         0,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_EXAMPLES = {"pass_price": (40, 100), "memory_price": (0.01, 0.1)}
 _FREE = 0.1  # share of the episodes whose price is 0 if the range begins at 0
 
 
@@ -34,9 +35,10 @@ class PriceRange:
         ends = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
         numbers = len(ends) == 2 and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)
         if not numbers or not 0 <= ends[0] <= ends[1] < math.inf:
+            price, most = _EXAMPLES[name]
             raise ValueError(
                 f"{name}={value!r}: must be a price from 0 on, or two ascending prices between which each episode "
-                f"draws; use {name}=40 or {name}=(0, 100)"
+                f"draws; use {name}={price} or {name}=(0, {most})"
             )
         return cls(float(ends[0]), float(ends[1]))
 

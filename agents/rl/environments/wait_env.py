@@ -119,7 +119,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
         if reward_on not in ("test", "validation"):
-            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'; use reward_on='test'")
         use_one_thread_if_forked()
         self._arguments = {"stream": stream, "learner": learner, "actions": actions, "replay": replay, "grow": grow}
         self._arguments |= {"reward": reward, "flops_price": flops_price, "parameter_price": parameter_price}

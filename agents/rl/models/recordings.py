@@ -139,7 +139,7 @@ class Recording:
         if reward_on == "test":
             return self.column("error"), self.error
         if reward_on != "validation":
-            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'; use reward_on='test'")
         errors = self.column("held_out_error")
         if np.isnan(errors).any():
             raise ValueError(

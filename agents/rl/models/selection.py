@@ -30,8 +30,9 @@ def shipped_file(stream: str, *, decisions: bool = False) -> Path:
         return file
     if not (file := SHIPPED / f"{name}.npz").is_file():
         raise ValueError(
-            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}); give "
-            "recorded=FILE, written by `alma surrogate fit RUNS --out FILE.npz`"
+            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}); "
+            "record runs with `alma surrogate record`, write a file with `alma surrogate fit RUNS --out FILE.npz`, and "
+            "give it: on the command line in the place of the id, in Python as recorded=FILE"
         )
     return file
 

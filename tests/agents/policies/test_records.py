@@ -94,6 +94,23 @@ def test_a_fixed_wait_has_the_same_record_as_policy_and_as_keywords(env):
         make(env, policy=fixed_wait(9))
 
 
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Doubling(first=9), "first=9: the stream has only 8 mega-batches; use at most first=8"),
+        (
+            Doubling(first=5, stop=0.5),
+            "first=5: the stream has only 8 mega-batches, and stop=0.5 ends the training at tick 4; "
+            "use at most first=4",
+        ),
+    ],
+)
+def test_a_first_training_after_the_last_one_is_refused(env, policy, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        make(env, policy=policy)
+    assert make(env, policy=dataclasses.replace(policy, first=4)).stages == 0
+
+
 def test_a_keyword_of_the_wrong_type_raises(env):
     for keywords, message in (
         ({"replay": 1}, "replay=1.*True or False.*replay=False"),

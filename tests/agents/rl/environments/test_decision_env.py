@@ -312,7 +312,7 @@ def test_an_episode_goes_on_after_a_pickle():
 def test_wrong_arguments_are_refused(model):
     with pytest.raises(ValueError, match=r"pass_price=\(5, 1\): must be a price .* use pass_price=40"):
         DecisionSurrogateVectorEnv(1, models=[model], pass_price=(5, 1))
-    with pytest.raises(ValueError, match=r"memory_price=-1: must be a price"):
+    with pytest.raises(ValueError, match=r"memory_price=-1: must be a price .* use memory_price=0.01 or"):
         DecisionEnv("Digits-ALMA-v0", memory_price=-1, **FAST)
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'flops_price': an argument of Wait-v0"):
         DecisionEnv("Digits-ALMA-v0", flops_price=1, **FAST)
