@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 from agents.analysis.front import Front, fronts_of
 from agents.analysis.measures import require_error_rate
@@ -179,10 +179,9 @@ def _grows(groups: Sequence[SeedGroup]) -> bool:
 
 
 def _schedule(text: str, *, grows: bool) -> Schedule:
-    policy = policy_from(text, grows=grows, option="")
-    if not isinstance(policy, Schedule):
+    if text.partition(":")[0] not in SCHEDULES:
         raise ValueError(f"{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default")
-    return policy
+    return cast(Schedule, policy_from(text, grows=grows, option=""))
 
 
 def _is(group: SeedGroup, schedule: Schedule) -> bool:

@@ -329,7 +329,9 @@ def test_a_subject_or_rival_without_runs_is_refused(words, message, capsys):
 
 def test_an_unknown_schedule_is_refused_before_the_runs_are_read(tmp_path, capsys):
     missing = tmp_path / "missing.jsonl.xz"
-    assert main(["policy", "judge", str(missing), "--rival", "doublings"]) == 2
-    assert "doublings" in capsys.readouterr().err
+    for no_schedule in ("doublings", "learned:pass_price=10", "exploring"):
+        assert main(["policy", "judge", str(missing), "--rival", no_schedule]) == 2
+        message = " ".join(capsys.readouterr().err.split())
+        assert f"{no_schedule}: must be one of fixed, geometric, doubling," in message
     assert main(["policy", "judge", str(missing), "--rival", "doubling"]) == 2
     assert str(missing) in "".join(capsys.readouterr().err.split())
