@@ -23,8 +23,9 @@ from torch import nn
 
 from agents.policies.choices import window
 from agents.policies.file_checks import DAMAGED, digest_of, require_unchanged
+from agents.policies.known_states import KnownStates
 from agents.policies.next_training import MENUS, WITH_GROWTH, Menu
-from agents.policies.priced_features import FEATURES, NAMES, PRICES, checked_prices, features_of
+from agents.policies.priced_features import FEATURES, PRICES, checked_prices, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.waiting import RULE
 from alma_env.files import replacing
@@ -32,7 +33,6 @@ from alma_env.metering import meter
 
 SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
 BY_RULE = "rule"
-_PRICED = np.array(["price" in name for name in NAMES])  # features that depend on the prices
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,18 @@ class ScheduleNetwork:
     Attributes:
         layers: weights (outputs, inputs) and biases (outputs,) of each linear layer, float32; a tanh follows each but
             the last, which has one output for each decision of `menu`.
-        low, high: float32 (18,): the smallest and the largest value of each feature in the training.
+        known: the states of the training.
         about: what the network was trained on, as plain data.
     """
 
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
+    known: KnownStates
     about: Mapping[str, Any]
 
     @property
     def menu(self) -> Menu:
         """The decisions between which the network chooses; KeyError if their number is that of no menu."""
         return {menu.stop + 1: menu for menu in MENUS}[len(self.layers[-1][1])]
-
-    def knows(self, seen: NDArray[np.float32]) -> bool:
-        """Return whether these features, float32 (18,), lie in the range of the training; prices always do."""
-        inside = (seen >= self.low) & (seen <= self.high)
-        return bool((inside | _PRICED).all())
 
     def decide(self, seen: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the best decision for features, float32 (18,) or (n, 18)."""
@@ -81,7 +75,7 @@ class ScheduleNetwork:
 
     def save(self, path: Path) -> None:
         """Write the file that `LearnedSchedule` reads, in one step; OSError if that is impossible."""
-        arrays: dict[str, Any] = {"low": self.low, "high": self.high}
+        arrays: dict[str, Any] = {**vars(self.known)}
         arrays["about"] = np.frombuffer(json.dumps(dict(self.about)).encode(), np.uint8)
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"w_{i}": weight, f"b_{i}": bias}
@@ -101,7 +95,10 @@ class ScheduleNetwork:
             with open(path, "rb") as raw, np.load(raw) as file:
                 count = sum(name.startswith("w_") for name in file.files)
                 layers = tuple((file[f"w_{i}"], file[f"b_{i}"]) for i in range(count))
-                network = cls(layers, file["low"], file["high"], json.loads(file["about"].tobytes()))
+                known = KnownStates.ranges(file["low"], file["high"])
+                if "centres" in file:
+                    known = KnownStates(*(file[name] for name in ("low", "high", "centres", "scale")), file["reach"])
+                network = cls(layers, known, json.loads(file["about"].tobytes()))
                 network._require_sound()
         except DAMAGED as error:
             raise ValueError(
@@ -119,13 +116,10 @@ class ScheduleNetwork:
         if not self.layers or shapes != fitting or widths[-1] not in numbers:
             known = " or ".join(map(str, numbers))
             raise ValueError(f"layers of shapes {shapes}, for {len(FEATURES)} features and {known} decisions")
-        arrays = [self.low, self.high, *itertools.chain(*self.layers)]
-        if any(array.dtype != np.float32 for array in arrays) or self.low.shape + self.high.shape != 2 * (widths[0],):
-            raise ValueError(
-                f"a range of shapes {self.low.shape} and {self.high.shape}, or numbers that are no float32"
-            )
-        if not all(np.isfinite(array).all() for array in arrays):
-            raise ValueError("weights or a range that are not finite")
+        self.known.require_sound()
+        for array in itertools.chain(*self.layers):
+            if array.dtype != np.float32 or not np.isfinite(array).all():
+                raise ValueError("weights that are no float32, or not finite")
         for name in PRICES:
             low, high = self.about[name]
             if not 0 <= low <= high < math.inf:
@@ -144,7 +138,7 @@ class LearnedSchedule:
 
     The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
     and is the same until the next training. A price beyond those of the network's training counts as the nearest of
-    them. Where another feature lies outside of the range in which the network was trained, or the stream has only one
+    them. Where the state is none that the network's training knows (`KnownStates`), or the stream has only one
     mega-batch, the rule `RULE` decides, and the record of the stage says so (``by``); the rule's waits, and its stop,
     leave no record. The rule grows a learner that can grow at each stage. The cost is charged to the running meter, in
     the phase ``policy``.
@@ -195,7 +189,7 @@ class LearnedSchedule:
             prices = {name: float(np.clip(getattr(self, name), *network.about[name])) for name in PRICES}
             seen = features_of(at_training(now), **prices, grows=self.grows)
             # The only tick of a stream with one mega-batch looks like the end of a longer one, where nothing is left.
-            if now.ticks == 1 or not network.knows(seen):
+            if now.ticks == 1 or not network.known.contain(seen[None]).all():
                 rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE
                 return dataclasses.replace(rule(now), by=BY_RULE)
             decision = int(network.decide(seen))

@@ -19,6 +19,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import ConstantSchedule
 
+from agents.policies.known_states import KnownStates
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import Menu
 from agents.rl.learning.real_runs import Played, RealRuns, player
@@ -104,8 +105,8 @@ def rollouts_of(model: PPO, runs: Sequence[Played]) -> RolloutBuffer:
 
 
 def network_of(model: PPO) -> ScheduleNetwork:
-    """Return the network that decides; it has no range yet."""
-    return ScheduleNetwork(tuple(_layers(model)), np.zeros(0, np.float32), np.zeros(0, np.float32), {})
+    """Return the network that decides; it knows no states yet."""
+    return ScheduleNetwork(tuple(_layers(model)), KnownStates.ranges(*np.zeros((2, 0), np.float32)), {})
 
 
 def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:

@@ -10,13 +10,14 @@ alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.policies.known_states import KnownStates
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
 from agents.rl.environments.price_range import PriceRange
@@ -29,8 +30,8 @@ from alma_env.errors import how_to_install
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
-_KNOWN = 64  # episodes of each model, from which the range of the features is taken
-_MARGIN = 0.02  # of the range, on either side
+_KNOWN = 64  # simulated episodes at once of each model, whose states the network knows afterwards
+_KNOWN_DECISIONS = 500  # of each of them, at least: an episode that ends is followed by another one
 
 
 def train_schedule(
@@ -63,8 +64,8 @@ def train_schedule(
             surrogates, and after each update on real runs, with ``real_runs`` in its ``about``.
 
     Returns:
-        The network, with the range of each feature in simulated episodes that it decides. The features that the real
-        runs met widen this range, also those after decisions that were tried at random.
+        The network, with the states of simulated episodes that it decides. The states of the real runs are known, too,
+        also those after decisions that were tried at random.
 
     Raises:
         TypeError: steps, units or seed are not integers.
@@ -116,13 +117,14 @@ def train_schedule(
         learned = network_of(model)
         seen = [_seen(learned, one, prices) for one in models]
         about = {**(about or {}), **prices, "steps": steps, "seed": seed}
-        network = _with_range(learned, seen, about)
+        network = replace(learned, known=KnownStates.of(seen), about=about)
         if real is not None and real.count:
             if keep is not None:
                 keep(network)
             about = {**about, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
             for tuned, met, runs in fine_tuned(model, real, menu=menu, prices=prices, seed=seed):
-                network = _with_range(network_of(tuned), [*seen, met], {**about, "real_runs": runs})
+                known = KnownStates.of([*seen, met])
+                network = replace(network_of(tuned), known=known, about={**about, "real_runs": runs})
                 if keep is not None:
                     keep(network)
     finally:
@@ -130,20 +132,12 @@ def train_schedule(
     return network
 
 
-def _with_range(
-    network: ScheduleNetwork, seen: Sequence[NDArray[np.float32]], about: dict[str, Any]
-) -> ScheduleNetwork:
-    low, high = (getattr(np.concatenate(seen), edge)(0) for edge in ("min", "max"))
-    margin = _MARGIN * (high - low)
-    return ScheduleNetwork(network.layers, low - margin, high + margin, about)
-
-
 def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:
     """Return the features that episodes of the network meet, float32 (n, 18)."""
     env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu)
     observations, _ = env.reset(seed=1)
     seen = [observations]
-    for _ in range(env.ticks):
+    for _ in range(max(env.ticks, _KNOWN_DECISIONS)):
         observations, *_ = env.step(network.decide(observations))
         seen.append(observations)
     return np.concatenate(seen)

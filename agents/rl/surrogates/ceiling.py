@@ -194,7 +194,7 @@ def by_schedule(network: ScheduleNetwork) -> Choose:
         last = env.learners.tick
         chosen = NextTrainings.of(network.menu, network.decide(observations), last, env.ticks)
         # `LearnedSchedule` asks the rule at the only tick of a stream with one mega-batch, too.
-        for row in np.flatnonzero([env.ticks == 1 or not network.knows(seen) for seen in observations]):
+        for row in np.flatnonzero(~network.known.contain(observations) | (env.ticks == 1)):
             chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
         return chosen
 

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from agents.policies.known_states import KnownStates
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import WITHOUT_GROWTH
 from agents.policies.priced_features import FEATURES
@@ -93,4 +94,4 @@ def network_of(seed, known=1e9, menu=WITHOUT_GROWTH):
     shapes = [(8, len(FEATURES)), (menu.stop + 1, 8)]
     layers = tuple((draw.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in shapes)
     low, high = (np.full(len(FEATURES), edge, np.float32) for edge in (-1e9, known))
-    return ScheduleNetwork(layers, low, high, {"pass_price": [0, 100], "memory_price": [0, 0]})
+    return ScheduleNetwork(layers, KnownStates.ranges(low, high), {"pass_price": [0, 100], "memory_price": [0, 0]})

@@ -11,8 +11,9 @@ import pytest
 import agents
 import alma_env
 from agents.cli import main
-from agents.policies.learned_schedule import LearnedSchedule
-from agents.policies.priced_features import NAMES
+from agents.policies.known_states import KnownStates
+from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
+from agents.policies.priced_features import FEATURES, NAMES
 from agents.policies.progress import Progress, megabatches_of
 from agents.policies.specs import policy_from
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -78,7 +79,7 @@ def progress(env, tick):
 def test_the_rule_decides_where_the_network_was_not_trained(tmp_path):
     network = network_of(0)
     tick = NAMES.index("tick")
-    network.high[tick] = 0.5
+    network.known.high[tick] = 0.5
     network.save(tmp_path / "schedule.npz")
     policy = LearnedSchedule(tmp_path / "schedule.npz", pass_price=1e6)  # as the highest price of the training
     known = Progress(tick=9, ticks=20, pending=1, stages=1, guess_loss=2.3, parameters=9, first_parameters=9, flops=0)
@@ -86,6 +87,33 @@ def test_the_rule_decides_where_the_network_was_not_trained(tmp_path):
     assert policy(known).by == ""
     assert policy(beyond).by == "rule"
     assert policy(beyond).train  # the rule's last tick
+
+
+def test_the_rule_decides_where_the_training_met_no_such_combination(tmp_path):
+    """Each feature has a value that the training met; together they are those of no tick."""
+    random = np.random.default_rng(0)
+    tick = random.random((4_000, 1), np.float32)
+    met = np.repeat(tick, len(FEATURES), 1)  # all features grow together
+    network = dataclasses.replace(network_of(0), known=KnownStates.of([met]))
+    network.save(tmp_path / "schedule.npz")
+    known = ScheduleNetwork.read(tmp_path / "schedule.npz").known
+    others = np.repeat(random.random((1_000, 1), np.float32), len(FEATURES), 1)
+    assert known.contain(others).mean() > 0.99
+    mixed = random.random((1_000, len(FEATURES)), np.float32)
+    assert KnownStates.ranges(known.low, known.high).contain(mixed).mean() > 0.99
+    assert known.contain(mixed).mean() < 0.01
+    now = Progress(tick=9, ticks=20, pending=1, stages=1, guess_loss=2.3, parameters=9, first_parameters=9, flops=0)
+    assert LearnedSchedule(tmp_path / "schedule.npz")(now).by == "rule"
+
+
+def test_what_a_price_is_does_not_make_a_state_unknown():
+    met = np.random.default_rng(0).random((100, len(FEATURES)), np.float32)
+    met[:, [NAMES.index("pass_price"), NAMES.index("pending_price")]] = 0
+    known = KnownStates.of([met])
+    dear = met.copy()
+    dear[:, NAMES.index("pass_price")] = 1
+    assert known.contain(dear).tolist() == known.contain(met).tolist()
+    assert known.contain(met).mean() >= 0.5  # each second state is a centre
 
 
 def test_the_package_has_a_schedule_for_learners_that_grow_and_one_for_the_others(tmp_path):
@@ -111,7 +139,7 @@ def test_an_agent_gets_the_schedule_of_the_package_for_its_method(id, grows):
 def test_the_rule_decides_for_a_learner_of_another_kind(growing, tmp_path):
     network = network_of(0)
     can_grow = NAMES.index("can_grow")
-    network.low[can_grow] = network.high[can_grow] = 0  # trained without growth
+    network.known.low[can_grow] = network.known.high[can_grow] = 0  # trained without growth
     network.save(tmp_path / "schedule.npz")
     now = Progress(tick=1, ticks=20, pending=1, stages=0, guess_loss=2.3, parameters=9, first_parameters=9, flops=0)
     assert LearnedSchedule(tmp_path / "schedule.npz", grows=True)(now).by == "rule"
@@ -128,14 +156,24 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     with pytest.raises(ValueError, match="layers of shapes"):
         LearnedSchedule(tmp_path / "short.npz")
     endless = small.layers[0][0] * np.float32(np.nan), small.layers[0][1]
-    for name, part in (("weights", {"layers": (endless, *small.layers[1:])}), ("range", {"low": small.low - np.inf})):
-        dataclasses.replace(small, **part).save(tmp_path / f"{name}.npz")
-        with pytest.raises(ValueError, match="weights or a range that are not finite"):
-            LearnedSchedule(tmp_path / f"{name}.npz")
-    for number, part in enumerate(({"about": {}}, {"low": small.low[:3]}, {"high": small.high.astype(float)})):
-        dataclasses.replace(small, **part).save(tmp_path / f"{number}.npz")
-        with pytest.raises(ValueError, match="not a learned schedule"):
-            LearnedSchedule(tmp_path / f"{number}.npz")
+    dataclasses.replace(small, layers=(endless, *small.layers[1:])).save(tmp_path / "weights.npz")
+    with pytest.raises(ValueError, match="weights that are no float32, or not finite"):
+        LearnedSchedule(tmp_path / "weights.npz")
+    dataclasses.replace(small, about={}).save(tmp_path / "about.npz")
+    with pytest.raises(ValueError, match="not a learned schedule"):
+        LearnedSchedule(tmp_path / "about.npz")
+    known = small.known
+    for part, message in (
+        ({"low": known.low - np.inf}, "low has a number that is not finite"),
+        ({"low": known.low[:3]}, r"low of shape \(3,\), for 18 features"),
+        ({"high": known.high.astype(float)}, "high of float64, not float32"),
+        ({"centres": known.centres[:, 1:]}, r"centres of shape \(0, 17\), for 18 features"),
+        ({"scale": 0 * known.scale}, "a scale that is not positive"),
+        ({"reach": np.nan}, "reach=nan"),
+    ):
+        dataclasses.replace(small, known=dataclasses.replace(known, **part)).save(tmp_path / "known.npz")
+        with pytest.raises(ValueError, match=f"not a learned schedule of this version .*{message}"):
+            LearnedSchedule(tmp_path / "known.npz")
     small.save(tmp_path / "small.npz")
     whole = (tmp_path / "small.npz").read_bytes()
     for cut in (0, 100, len(whole) // 2, len(whole) - 1):

@@ -246,8 +246,8 @@ def test_the_command_goes_on_with_real_runs(tmp_path, capsys):
     }
     steps = [np.abs(one - other).max() for one, other in zip(simulated.layers[0], real.layers[0], strict=True)]
     assert all(0 < step < 0.05 for step in steps)
-    assert (real.low <= simulated.low).all()
-    assert (real.high >= simulated.high).all()
+    assert (real.known.low <= simulated.known.low).all()
+    assert (real.known.high >= simulated.known.high).all()
     run = ["run", "--width", "4", "--set", "epochs=2", "--seeds", "1", "--out", str(tmp_path / "runs")]
     assert main([*run, "--policy", f"{tmp_path / 'real.npz'}:pass_price=5"]) == 0
 

@@ -35,7 +35,14 @@ def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model
     again = ScheduleNetwork.read(tmp_path / "schedule.npz")
     seen = np.random.default_rng(0).random((50, len(FEATURES)), np.float32)
     assert (again.decide(seen) == network.decide(seen)).all()
-    assert (again.low == network.low).all()
+    assert (again.known.low == network.known.low).all()
+    env = NextTrainingVectorEnv(64, [model], pass_price=50.0)
+    observations, _ = env.reset(seed=4)
+    known = []
+    for _ in range(TICKS):
+        known.append(again.known.contain(observations))
+        observations, *_ = env.step(again.decide(observations))
+    assert np.mean(known) > 0.95
     assert again.about["learned_on"] == ["law"]
     assert again.about["pass_price"] == [0.0, 100.0]
 
