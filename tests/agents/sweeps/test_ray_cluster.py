@@ -23,7 +23,7 @@ SHORT = RunSpec("Digits-ALMA-v0", width=4, wait=1, settings={"epochs": 1, "ticks
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own files
 def test_another_worker_continues_the_run_of_a_killed_worker(tmp_path):
-    for epochs in (4_000, 16_000, 64_000):  # on a busy machine, a run can end before this process sees its rows
+    for epochs in (16_000, 64_000, 256_000):  # on a busy machine, a run can end before this process sees its rows
         long = replace(SHORT, settings={"epochs": epochs, "ticks": 4})
         specs, out = [long, SHORT], tmp_path / str(epochs)
         folder = plan(specs, out).pending[long.digest()].folder
