@@ -22,7 +22,8 @@ from agents.sweeps.progress import say
 # The runs of docs/preregistration.md.
 _FILES = {
     # free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
-    "schedules": ("learned-schedule", "learned-seeds", "learned-free"),
+    # tuned: rivals that were tuned for each learner.
+    "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
