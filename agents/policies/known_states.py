@@ -72,7 +72,7 @@ class KnownStates:
 
     def contain(self, seen: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Return which states, float32 (n, 18), are known, bool (n,)."""
-        inside = ((seen >= self.low) & (seen <= self.high) | _FREE).all(-1)
+        inside: NDArray[np.bool_] = ((seen >= self.low) & (seen <= self.high) | _FREE).all(-1)
         return inside & (self.distances(seen) <= self.reach) if len(self.centres) else inside
 
     def require_sound(self) -> None:

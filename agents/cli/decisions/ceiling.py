@@ -59,7 +59,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
         )
     network = ScheduleNetwork.read(SHIPPED[False] if options.policy == LEARNED else Path(options.policy))
     can_grow = NAMES.index("can_grow")
-    if network.low[can_grow] > 0:
+    if network.known.low[can_grow] > 0:
         raise ValueError(
             f"--policy {options.policy}: it was learned on learners that grow, and the ceiling does not grow; give a "
             "schedule of learners that do not grow"
