@@ -48,7 +48,8 @@ class KnownStates:
         """Return the states of a training.
 
         Args:
-            groups: features that episodes of a model met, float32 (n, 18). Each group has the same weight.
+            groups: features that episodes of a model met, float32 (n, 18). The centres and the reach come from at most
+                4,000 different states of each group, so that a long stream does not outweigh a short one.
 
         The centres are chosen by farthest-point traversal (Gonzalez 1985) in one half of a sample. The reach is a
         quantile of the distances of the other half.
@@ -85,8 +86,10 @@ class KnownStates:
                 raise ValueError(f"{name} of {array.dtype}, not float32")
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} has a number that is not finite")
-        if not (self.scale > 0).all() or not 0 <= self.reach < np.inf:
-            raise ValueError(f"reach={self.reach}, or a scale that is not positive")
+        if not (self.scale > 0).all():
+            raise ValueError("a scale that is not positive")
+        if not 0 <= self.reach < np.inf:
+            raise ValueError(f"reach={self.reach}, not a distance")
 
 
 def _far_apart(states: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,8 @@ class ScheduleNetwork:
                 layers = tuple((file[f"w_{i}"], file[f"b_{i}"]) for i in range(count))
                 known = KnownStates.ranges(file["low"], file["high"])
                 if "centres" in file:
-                    known = replace(known, centres=file["centres"], scale=file["scale"], reach=float(file["reach"]))
+                    parts = {"centres": file["centres"], "scale": file["scale"], "reach": float(file["reach"])}
+                    known = dataclasses.replace(known, **parts)
                 network = cls(layers, known, json.loads(file["about"].tobytes()))
                 network._require_sound()
         except DAMAGED as error:
