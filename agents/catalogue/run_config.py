@@ -100,12 +100,12 @@ class RunConfig:
         """The identity without the seeds of the stream, the agent and a random policy."""
         return {path: value for path, value in self.identity.items() if path not in _SEEDS}
 
-    @property
+    @cached_property
     def stream(self) -> dict[str, str]:
         """The part of the setting that the mega-batches depend on: environment and protocol, without budgets."""
         return {path: value for path, value in self.setting.items() if _is_stream(path)}
 
-    @property
+    @cached_property
     def learner(self) -> dict[str, str]:
         """The setting without the policy."""
         return {path: value for path, value in self.setting.items() if not is_schedule(path)}

@@ -89,13 +89,22 @@ def _shortened(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
+def _flops_by_tick(by_phase: dict[str, list[Any]], ticks: int) -> list[dict[str, Any]]:
+    """Return the FLOPs of each phase at each tick; ticks with the same FLOPs share one dictionary, for speed."""
+    by_tick = list(zip(*by_phase.values(), strict=True)) or [()] * ticks
+    shared = {
+        charges: {phase: flops for phase, flops in zip(by_phase, charges, strict=True) if flops is not None}
+        for charges in set(by_tick)
+    }
+    return [shared[charges] for charges in by_tick]
+
+
 def _from_record(record: dict[str, Any]) -> Run:
     rows, stages = record["rows"], record["stages"]
     if not isinstance(record["config"], dict):
         raise ValueError(f"config={reprlib.repr(record['config'])}: must be an object")
-    by_phase = rows.pop("flops")
     ticks = range(len(rows["error"]))
-    flops = [{phase: values[tick] for phase, values in by_phase.items() if values[tick] is not None} for tick in ticks]
+    flops = _flops_by_tick(rows.pop("flops"), len(ticks))
     count = len(stages["tick"])
     stage_rows = zip(*(stages.get(name, [default] * count) for name, default in _STAGE.items()), strict=True)
     columns = LedgerColumns(tick=ticks, flops=flops, **{"registered": [()] * len(ticks), **rows})

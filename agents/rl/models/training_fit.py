@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from agents.rl.models.recorded_costs import costs_of, full_pass_of, no_training
 from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
+from agents.rl.models.repeats import Repeats
 from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_model import (
     COLD_POOLS,
@@ -31,6 +33,27 @@ _APART = 3  # trainings this many stages apart share their quality, but nothing 
 _LEAST_SPREAD = 0.02  # of a pool's residuals, in logits
 
 
+@dataclass(frozen=True)
+class RunExamples:
+    """The n trainings of a run, as examples of the regressions; several fits can share them.
+
+    Attributes:
+        recording: the run.
+        untrained: error of the untrained predictor.
+        inputs: what the error after each training depends on.
+        outputs: the logit of the error, the logarithm of the validation loss, and the validation error, (n, 3).
+        cold: which trainings start from a random initialisation, (n,).
+        held: ticks from each training to the next one, (n,).
+    """
+
+    recording: Recording
+    untrained: float
+    inputs: Trainings
+    outputs: Array
+    cold: NDArray[np.bool_]
+    held: Array
+
+
 def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> TrainingModel:
     """Fit a model to runs that differ only in schedule and seed.
 
@@ -42,7 +65,16 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     Raises:
         ValueError: there are too few trainings, or the validation error was not recorded.
     """
-    inputs, outputs, cold, held, segments, first_errors = _examples(recordings, reward_on)
+    return fit_examples([examples_of(recording, reward_on) for recording in recordings])
+
+
+def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
+    """Fit a model to examples that differ only in schedule and seed; ValueError if there are too few."""
+    recordings = [run.recording for run in runs]
+    if not any(len(run.cold) for run in runs):
+        raise no_training(recordings)
+    inputs, outputs, cold, held, segments, decisions, seeds = _joined(runs)
+    first_errors = np.array(list({run.recording.seed: run.untrained for run in runs}.values()))
     warm = ~cold
     if warm.sum() < 2 * POOLS or cold.sum() < 2:
         raise ValueError(
@@ -55,7 +87,10 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     # because its weight in the CER is the number of ticks.
     edges = _quantiles(inputs.last[warm], POOLS)
     pools = np.searchsorted(edges, inputs.last[warm], side="right")
-    weights, effects, quality = _mixed(inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools)
+    repeats = Repeats.of(decisions[warm], seeds[warm])
+    weights, effects, quality = _mixed(
+        inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools, repeats
+    )
     cold_terms = inputs.of(cold).cold()
     cold_weights = ridge(cold_terms, after[cold], np.ones(cold.sum()))
     validation = validation_terms(after, inputs.size)
@@ -110,7 +145,7 @@ def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple
     before = np.concatenate([[0.0], np.cumsum(size)])[:-1]
     starts = np.maximum.accumulate(np.where(cold, np.arange(len(size)), 0))
     inputs = Trainings(
-        last=logit(np.concatenate([[untrained], errors[:-1]])),
+        last=logit(np.append(untrained, errors)[:-1]),
         size=size,
         tick=recording.column("tick"),
         pending=recording.column("pending"),
@@ -122,39 +157,54 @@ def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple
     return inputs, cold
 
 
-def _examples(
-    recordings: Sequence[Recording], reward_on: str
-) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], Array]:
-    """Return inputs, outputs (n, 3), cold (n,), ticks until the next training (n,), segments (n,), errors at tick 0."""
-    parts, untrained = [], {}
-    segment = 0
-    for recording in recordings:
-        errors, first = recording.errors_on(reward_on)
-        untrained[recording.seed] = first
-        if not len(errors):
-            continue
-        inputs, cold = trainings_of(recording, errors, first)
-        loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
-        outputs = np.stack([logit(errors), loss, recording.column("validation_error")], -1)
-        held = np.diff(np.append(recording.column("tick"), recording.ticks + 1))
-        parts.append((inputs, outputs, cold, held, segment + np.cumsum(cold)))
-        segment += int(cold.sum())
-    if not parts:
-        raise no_training(recordings)
+def examples_of(recording: Recording, reward_on: str = "test") -> RunExamples:
+    """Return the trainings of a run as examples; ValueError if the validation error was not recorded."""
+    errors, untrained = recording.errors_on(reward_on)
+    inputs, cold = trainings_of(recording, errors, untrained)
+    loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
+    outputs = np.stack([logit(errors), loss, recording.column("validation_error")], -1)
+    held = np.diff(np.append(recording.column("tick"), recording.ticks + 1))
+    return RunExamples(recording, untrained, inputs, outputs, cold, held)
+
+
+def _joined(
+    runs: Sequence[RunExamples],
+) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return inputs, outputs (n, 3), cold, ticks until the next training, segments, decisions and seeds of all runs.
+
+    Two trainings have the same number in ``decisions`` if their runs made the same decisions up to them.
+    """
     inputs = Trainings(
-        *(np.concatenate(values) for values in zip(*(vars(part[0]).values() for part in parts), strict=True))
+        *(np.concatenate(values) for values in zip(*(vars(run.inputs).values() for run in runs), strict=True))
     )
-    outputs, cold, held, segments = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3, 4))
-    return inputs, outputs, cold, held, segments, np.array(list(untrained.values()))
+    outputs, cold, held = (np.concatenate([getattr(run, name) for run in runs]) for name in ("outputs", "cold", "held"))
+    known: dict[tuple[int, bytes], int] = {}
+    decisions = []
+    for run in runs:
+        so_far = -1
+        for decision in np.stack([run.inputs.tick, run.inputs.size, run.inputs.grows, run.cold], -1):
+            so_far = known.setdefault((so_far, decision.tobytes()), len(known))
+            decisions.append(so_far)
+    seeds = np.repeat([run.recording.seed for run in runs], [len(run.cold) for run in runs])
+    segments = np.cumsum(cold)  # the first training of each run is cold
+    return inputs, outputs, cold, held, segments, np.array(decisions, np.int64), seeds
 
 
 def _mixed(
-    terms: Array, outputs: Array, weights: Array, segments: NDArray[np.int64], pools: NDArray[np.int64]
+    terms: Array,
+    outputs: Array,
+    weights: Array,
+    segments: NDArray[np.int64],
+    pools: NDArray[np.int64],
+    repeats: Repeats,
 ) -> tuple[Array, Array, float]:
     """Fit a linear mixed model: outputs = terms · weights + quality of the segment + residual.
 
     The spread of the residuals differs by pool. The variance of the quality is the mean product of two residuals of a
-    segment, `_APART` stages apart. The qualities are eliminated from the ridge regression (a Schur complement).
+    segment, `_APART` stages apart, each without what all seeds with the same decisions have in common. This part is the
+    error of the regression for these decisions, and no luck: as luck, it would spread the runs too far, and its
+    schedules would count as good or bad seeds, to which the regression need not be fitted. The qualities are eliminated
+    from the ridge regression (a Schur complement).
 
     Returns:
         weights (terms,), the quality of each training's segment (n,), and the standard deviation of the quality.
@@ -167,7 +217,10 @@ def _mixed(
     later = np.arange(_APART, len(outputs))
     earlier = later - _APART
     same = segment[earlier] == segment[later]
-    later, earlier = later[same], earlier[same]
+    repeated = same & repeats.counted[later]
+    luck = repeats.luck if repeated.any() else np.asarray  # no two seeds made the same decisions
+    pairs = repeated if repeated.any() else same
+    later, earlier = later[pairs], earlier[pairs]
     for _ in range(_ROUNDS):
         trust = weights / spread[pools] ** 2
         trust = trust / trust.mean()
@@ -181,8 +234,9 @@ def _mixed(
         rest = outputs - design @ solved
         noise = rest - effects
         spread[filled] = [max(noise[pools == pool].std(), _LEAST_SPREAD) for pool in filled]
+        own = luck(rest)
         precision = 1 / (spread[pools[earlier]] * spread[pools[later]])
-        variance = np.average(rest[earlier] * rest[later], weights=precision) if len(later) else 0.0
+        variance = np.average(own[earlier] * own[later], weights=precision) if len(later) else 0.0
         variance = max(variance, 1e-5)
         ratio = float(np.mean(spread[pools] ** 2)) / variance
     return solved / scale, effects, math.sqrt(variance)

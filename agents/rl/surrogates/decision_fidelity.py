@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.models.recordings import Recording, distinct
-from agents.rl.models.training_fit import fit_trainings
+from agents.rl.models.training_fit import examples_of, fit_examples
 from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.surrogates.fidelity import spearman
@@ -73,12 +73,22 @@ def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: in
     """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a model."""
     env = DecisionSurrogateVectorEnv(episodes, models=[model])
     env.reset(seed=seed)
-    sizes, restart, grow = (np.zeros(recording.ticks, int) for _ in range(3))
-    tick = recording.column("tick").astype(int) - 1
-    sizes[tick], restart[tick], grow[tick] = recording.sizes, recording.column("restart"), recording.column("grow")
-    for decision in zip(sizes > 0, sizes, restart > 0, grow, strict=True):
+    tick = 1
+    for at, *decision in _decisions(recording):
+        env.wait(at - tick)
+        tick = at + 1
         *_, infos = env.decide(*(np.full(episodes, value) for value in decision))
     return np.asarray(infos["final_info"]["cer"])
+
+
+def _decisions(recording: Recording) -> Iterator[tuple[int, bool, float, bool, float]]:
+    """Yield tick, whether to train, mega-batches, restart and growth steps of each training, and of the last tick."""
+    columns = (recording.column(name) for name in ("tick", "restart", "grow"))
+    tick = 0
+    for tick, restart, grow, size in zip(*columns, recording.sizes, strict=True):
+        yield int(tick), True, size, restart > 0, grow
+    if tick < recording.ticks:
+        yield recording.ticks, False, 0.0, False, 0.0
 
 
 def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[HeldOut]:
@@ -97,6 +107,7 @@ def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[
     schedules: dict[str, list[Recording]] = {}
     for recording in recordings:
         schedules.setdefault(recording.schedule, []).append(recording)
+    examples = [examples_of(recording) for recording in recordings]
     results = []
     models: dict[tuple[str, int], TrainingModel] = {}
     for schedule, runs in schedules.items():
@@ -104,13 +115,15 @@ def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[
         for number, run in enumerate(runs):
             key = ("" if len(runs) < _FEWEST else schedule, fold[run.seed])
             if key not in models:
-                known = [one for one in recordings if fold[one.seed] != key[1] and one.schedule != key[0]]
+                known = [
+                    one for one in examples if fold[one.recording.seed] != key[1] and one.recording.schedule != key[0]
+                ]
                 if not known:
                     raise ValueError(
                         f"schedule={schedule!r}, seed={run.seed}: no run of another schedule with another seed is left "
                         "for a fit; record runs of at least two schedules"
                     )
-                models[key] = fit_trainings(known)
+                models[key] = fit_examples(known)
             simulated.append(simulate(models[key], run, episodes, number))
             real.append(run.cer)
         seeds_of_runs = np.array([run.seed for run in runs])

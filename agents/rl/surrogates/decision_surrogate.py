@@ -150,6 +150,29 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         sizes, grow = (np.where(train, one, 0).astype(np.int64) for one in (sizes, grow))
         return self._advance(train, lambda rows: self._simulate(rows, sizes[rows], restart[rows], grow[rows]))
 
+    def wait(self, ticks: int) -> NDArray[np.float64]:
+        """Wait in every episode for some ticks, none of which is the last: one call in the place of many steps.
+
+        Returns:
+            The sums of the vector rewards of these ticks, float64 (n, 3).
+
+        Raises:
+            RuntimeError: ``reset`` was not called, or the environment keeps the course of its episodes.
+            ValueError: the number of ticks is negative, or an episode would end.
+        """
+        self._require_episodes()
+        if self._pictures is not None:
+            raise RuntimeError("wait() with the course of the episodes: it keeps no course; wait with step()")
+        left = self.ticks - int(self._tick.max())
+        if not 0 <= ticks <= left:
+            raise ValueError(
+                f"ticks={ticks}: must be from 0 to {left}, so that no episode ends; call step() at its end"
+            )
+        self._cer += ticks * self._error
+        self._tick += ticks
+        self._pending += ticks
+        return ticks * self._vectors(np.zeros(self.num_envs))
+
     def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Train as chosen in the episodes of these rows; return the FLOPs of all episodes."""
         chosen, model = choices[rows], self._curve[rows]

@@ -85,8 +85,14 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
     env = DecisionSurrogateVectorEnv(episodes, models=models)
     env.reset(seed=0)
     totals = np.zeros((episodes, 3))
-    for train, size, restart, grow in _decisions(policy, env.ticks):
-        *_, infos = env.decide(*(np.full(episodes, value) for value in (train, size, restart, grow)))
+    waited = 0
+    for tick, decision in enumerate(_decisions(policy, env.ticks), start=1):
+        if not decision[0] and tick < env.ticks:
+            waited += 1
+            continue
+        totals -= env.wait(waited)
+        waited = 0
+        *_, infos = env.decide(*(np.full(episodes, value) for value in decision))
         totals -= infos["vector_reward"]
     return Outcome(schedule, *totals.T)
 

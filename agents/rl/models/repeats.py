@@ -1,0 +1,46 @@
+"""Trainings that repeat others with another seed: what differs between them is luck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rl.models.regression import Array
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which trainings repeat others with another seed, after the same decisions: they differ by luck only.
+
+    Attributes:
+        number: number of each training's decisions and seed, (n,).
+        first: the first training of each number, (numbers,).
+        decisions: number of the decisions alone, (numbers,).
+    """
+
+    number: NDArray[np.int64]
+    first: NDArray[np.int64]
+    decisions: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, decisions: NDArray[np.int64], seeds: NDArray[np.int64]) -> Repeats:
+        """Return the repeats among trainings with these numbers of the decisions so far, and these seeds."""
+        _, first, number = np.unique(np.stack([decisions, seeds]), axis=1, return_index=True, return_inverse=True)
+        return cls(number, first, np.unique(decisions[first], return_inverse=True)[1])
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """The trainings that repeat others, without copies: one for each number, bool (n,)."""
+        counted = np.zeros(len(self.number), bool)
+        counted[self.first] = np.bincount(self.decisions)[self.decisions] > 1
+        return counted
+
+    def luck(self, values: Array) -> Array:
+        """Return each value minus the mean over the seeds, with the spread of the values; NaN for a single seed."""
+        seeds, own = np.bincount(self.decisions), values[self.first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            widening = np.sqrt(seeds / (seeds - 1))
+            luck = widening[self.decisions] * (own - (np.bincount(self.decisions, own) / seeds)[self.decisions])
+        return np.asarray(luck[self.number])
