@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,9 +39,26 @@ class Repeats:
         return counted
 
     def luck(self, values: Array) -> Array:
-        """Return each value minus the mean over the seeds, with the spread of the values; NaN for a single seed."""
-        seeds, own = np.bincount(self.decisions), values[self.first]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            widening = np.sqrt(seeds / (seeds - 1))
-            luck = widening[self.decisions] * (own - (np.bincount(self.decisions, own) / seeds)[self.decisions])
-        return np.asarray(luck[self.number])
+        """Return each value minus the mean over the seeds with the same decisions, (n,); 0 for a single seed."""
+        own = values[self.first]
+        mean = np.bincount(self.decisions, own) / np.bincount(self.decisions)
+        return np.asarray((own - mean[self.decisions])[self.number])
+
+
+def number_decisions(runs: Iterable[Array]) -> NDArray[np.int64]:
+    """Number the trainings of runs: two have the same number if their runs made the same decisions up to them.
+
+    Args:
+        runs: for each run, one row per training, with what was decided.
+
+    Returns:
+        The numbers of the trainings of all runs, int64 (n,).
+    """
+    known: dict[tuple[int, bytes], int] = {}
+    numbers = []
+    for decisions in runs:
+        so_far = -1
+        for decision in decisions:
+            so_far = known.setdefault((so_far, decision.tobytes()), len(known))
+            numbers.append(so_far)
+    return np.array(numbers, np.int64)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agents.rl.models.recorded_costs import costs_of, full_pass_of, no_training
 from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
-from agents.rl.models.repeats import Repeats
+from agents.rl.models.repeats import Repeats, number_decisions
 from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_model import (
     COLD_POOLS,
@@ -73,7 +73,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     recordings = [run.recording for run in runs]
     if not any(len(run.cold) for run in runs):
         raise no_training(recordings)
-    inputs, outputs, cold, held, segments, decisions, seeds = _joined(runs)
+    inputs, outputs, cold, held, segments = _joined(runs)
     first_errors = np.array(list({run.recording.seed: run.untrained for run in runs}.values()))
     warm = ~cold
     if warm.sum() < 2 * POOLS or cold.sum() < 2:
@@ -87,6 +87,10 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     # because its weight in the CER is the number of ticks.
     edges = _quantiles(inputs.last[warm], POOLS)
     pools = np.searchsorted(edges, inputs.last[warm], side="right")
+    decisions = number_decisions(
+        np.stack([run.inputs.tick, run.inputs.size, run.inputs.grows, run.cold], -1) for run in runs
+    )
+    seeds = np.repeat([recording.seed for recording in recordings], [len(run.cold) for run in runs])
     repeats = Repeats.of(decisions[warm], seeds[warm])
     weights, effects, quality = _mixed(
         inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools, repeats
@@ -167,27 +171,13 @@ def examples_of(recording: Recording, reward_on: str = "test") -> RunExamples:
     return RunExamples(recording, untrained, inputs, outputs, cold, held)
 
 
-def _joined(
-    runs: Sequence[RunExamples],
-) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return inputs, outputs (n, 3), cold, ticks until the next training, segments, decisions and seeds of all runs.
-
-    Two trainings have the same number in ``decisions`` if their runs made the same decisions up to them.
-    """
+def _joined(runs: Sequence[RunExamples]) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64]]:
+    """Return inputs, outputs (n, 3), cold (n,), ticks until the next training (n,) and segments (n,) of all runs."""
     inputs = Trainings(
         *(np.concatenate(values) for values in zip(*(vars(run.inputs).values() for run in runs), strict=True))
     )
     outputs, cold, held = (np.concatenate([getattr(run, name) for run in runs]) for name in ("outputs", "cold", "held"))
-    known: dict[tuple[int, bytes], int] = {}
-    decisions = []
-    for run in runs:
-        so_far = -1
-        for decision in np.stack([run.inputs.tick, run.inputs.size, run.inputs.grows, run.cold], -1):
-            so_far = known.setdefault((so_far, decision.tobytes()), len(known))
-            decisions.append(so_far)
-    seeds = np.repeat([run.recording.seed for run in runs], [len(run.cold) for run in runs])
-    segments = np.cumsum(cold)  # the first training of each run is cold
-    return inputs, outputs, cold, held, segments, np.array(decisions, np.int64), seeds
+    return inputs, outputs, cold, held, np.cumsum(cold)  # the first training of each run is cold
 
 
 def _mixed(
@@ -218,7 +208,7 @@ def _mixed(
     earlier = later - _APART
     same = segment[earlier] == segment[later]
     repeated = same & repeats.counted[later]
-    luck = repeats.luck if repeated.any() else np.asarray  # no two seeds made the same decisions
+    luck = repeats.luck if repeated.any() else np.asarray  # the latter where no two seeds made the same decisions
     pairs = repeated if repeated.any() else same
     later, earlier = later[pairs], earlier[pairs]
     for _ in range(_ROUNDS):
