@@ -198,6 +198,10 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         """Raise NotImplementedError: a step of this environment has many ticks."""
         raise NotImplementedError("decide(): a decision is about one tick, and a step has many; call train_at()")
 
+    def wait(self, ticks: int) -> Any:
+        """Raise NotImplementedError: a step of this environment waits until the next training."""
+        raise NotImplementedError("wait(): each step waits until the next training; call train_at() with its tick")
+
     @property
     def learners(self) -> Learners:
         """The state of each episode's learner, which no policy can see in a real run; copies."""

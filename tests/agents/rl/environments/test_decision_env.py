@@ -380,3 +380,35 @@ def test_impossible_decisions_are_refused(model, changed, message):
     decisions = {0: [True, True], 1: [1, 1], 2: [False, False], 3: [0, 0]} | changed
     with pytest.raises(ValueError, match=message):
         env.decide(*decisions.values())
+
+
+def test_waiting_at_once_is_many_steps_of_waiting(model):
+    at_once, by_steps = (DecisionSurrogateVectorEnv(3, models=[model], pass_price=10.0) for _ in range(2))
+    for env in (at_once, by_steps):
+        env.reset(seed=4)
+    none = np.zeros(3, int)
+    for ticks, trains in ((4, [1, 1, 0]), (0, [0, 1, 1]), (6, [1, 0, 1])):
+        sums = at_once.wait(ticks)
+        expected = sum((by_steps.step(none)[-1]["vector_reward"] for _ in range(ticks)), np.zeros((3, 3)))
+        assert sums == pytest.approx(expected)
+        (seen, rewards, *_, infos), (other, others, *_, more) = (env.step(trains) for env in (at_once, by_steps))
+        assert np.array_equal(seen, other)
+        assert np.array_equal(rewards, others)
+        assert infos["cer"] == pytest.approx(more["cer"])
+
+
+def test_no_episode_ends_or_keeps_its_course_while_it_waits_at_once(model):
+    env = DecisionSurrogateVectorEnv(2, models=[model])
+    with pytest.raises(RuntimeError, match="reset"):
+        env.wait(1)
+    env.reset(seed=0)
+    for ticks in (-1, TICKS):
+        with pytest.raises(ValueError, match=f"ticks={ticks}: must be from 0 to {TICKS - 1}, so that no episode ends"):
+            env.wait(ticks)
+    env.wait(TICKS - 1)
+    assert "final_info" in env.step([1, 0])[-1]
+    drawn = DecisionSurrogateVectorEnv(2, models=[model])
+    drawn.keep_course()
+    drawn.reset(seed=0)
+    with pytest.raises(RuntimeError, match="it keeps no course"):
+        drawn.wait(1)

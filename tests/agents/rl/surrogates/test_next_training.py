@@ -144,3 +144,12 @@ def test_models_can_be_any_iterable_and_must_be_some(growing):
     for wrong in (None, []):
         with pytest.raises(ValueError, match="models=.*: must be a list with at least one TrainingModel; give agents"):
             NextTrainingVectorEnv(1, wrong)
+
+
+def test_single_ticks_are_neither_decided_nor_waited_for(model):
+    env = NextTrainingVectorEnv(2, models=[model])
+    env.reset(seed=0)
+    with pytest.raises(NotImplementedError, match=r"decide\(\): a decision is about one tick.*call train_at"):
+        env.decide([True] * 2, [1] * 2, [False] * 2, [0] * 2)
+    with pytest.raises(NotImplementedError, match=r"wait\(\): each step waits until the next training; call train_at"):
+        env.wait(1)
