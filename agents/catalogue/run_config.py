@@ -186,4 +186,6 @@ def _text(value: Any) -> str:
     """Return a value as text; equal numbers have equal texts."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if type(value) is int:
+        return str(value)  # many times as fast as JSON
     return value if isinstance(value, str) else json.dumps(value)
