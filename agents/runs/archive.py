@@ -107,7 +107,7 @@ def _from_record(record: dict[str, Any]) -> Run:
     flops = _flops_by_tick(rows.pop("flops"), len(ticks))
     count = len(stages["tick"])
     stage_rows = zip(*(stages.get(name, [default] * count) for name, default in _STAGE.items()), strict=True)
-    # The garbage collector visits each list again and again, which took a third of the time, but no tuple of numbers.
+    # The garbage collector visits each list again and again, which took a fifth of the time, but no tuple of numbers.
     rows = {name: tuple(column) for name, column in rows.items()}
     rows["declared"] = tuple(() if declared == [] else declared for declared in rows["declared"])
     columns = LedgerColumns(tick=ticks, flops=flops, **{"registered": ((),) * len(ticks), **rows})

@@ -37,9 +37,11 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--real {options.real}: must be a number of real runs from 0 on, such as --real 2000")
     if options.workers is not None and not options.real:
         raise ValueError(f"--workers {options.workers}: only real runs use processes; give --real 2000, too")
+    if options.real_on is not None and not options.real:
+        raise ValueError(f"--real-on {options.real_on[0]}: it chooses real runs; give --real 2000, too")
     workers = len(worker_variables(options.workers, per_gpu=0, threads=1))
     prepare_file(options.out, ".npz", "NumPy writes an archive; let its name end in .npz")
-    models, learned_on, streams = [], [], []
+    models, learned_on, streams, names = [], [], [], []
     sources = [named_runs(given, None) for given in options.env]
     recorded = {source: recorded_learners(*source) for source in sources}
     if missing := [name for name in options.learner if not any(name in learners for learners in recorded.values())]:
@@ -49,10 +51,13 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         for learner in [name for name in options.learner if name in recorded[stream, file]]:
             for runs in recorded_groups(stream, learner, options.width, file, decisions=True):
                 models.append(fit_trainings(runs, options.reward_on))
-                if options.real:
+                names += [stream, f"{stream}:{runs[0].width}"]
+                if options.real and (options.real_on is None or {*names[-2:]} & {*options.real_on}):
                     streams.append(RealStream.of(runs[0], models[-1], options.reward_on))
                     streams[-1].require_same(runs[0])
                 learned_on.append(f"{stream}: {learner} {runs[0].width}")
+    if other := [name for name in options.real_on or [] if name not in names]:
+        raise ValueError(f"--real-on {other[0]}: no surrogate; give some of {', '.join(dict.fromkeys(names))}")
     about = {"learned_on": learned_on, "reward_on": options.reward_on}
     network = learn(
         models,

@@ -48,8 +48,7 @@ def add_surrogate(commands: Any) -> None:
     _add_recorded(tune)
     tune.add_argument("env", help=_RECORDED)
     add = tune.add_argument
-    text = "prices of the untrained size in errors per tick, default 0"
-    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
+    _add_memory(tune)
     add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
     on = "error that counts: on the test set (default), or on the validation parts of the whole stream"
     add("--reward-on", default="test", choices=["test", "validation"], help=on)
@@ -64,6 +63,7 @@ def add_surrogate(commands: Any) -> None:
     summary = "compare a learned schedule with decisions that see the exact error"
     best = add_command(kinds, "ceiling", "decisions.ceiling:ceiling", summary)
     _add_recorded(best)
+    _add_memory(best)
     best.add_argument("env", nargs="+", help=_RECORDED)
     best.add_argument("--policy", default="learned", help="learned, or a file .npz; default learned")
     best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
@@ -80,6 +80,11 @@ def _add_recorded(command: argparse.ArgumentParser) -> None:
     add("--width", type=int, nargs="+", help=_WIDTH)
     add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
     add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
+
+
+def _add_memory(command: argparse.ArgumentParser) -> None:
+    text = "prices of the untrained size in errors per tick, default 0"
+    command.add_argument("--memory-price", type=float, nargs="+", default=[0.0], help=text)
 
 
 def add_policy(commands: Any) -> None:
@@ -115,6 +120,8 @@ def add_policy(commands: Any) -> None:
     add("--seed", type=int, default=0, help="default 0")
     real = "real runs to learn from afterwards, all streams and widths together, default 0"
     of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)
+    text = "streams of the real runs, such as Digits-ALMA-v0, or MNIST-ALMA-v0:4 for one width; default: all"
+    of_trainings.add_argument("--real-on", nargs="+", metavar="STREAM[:WIDTH]", help=text)
     text = "processes for the real runs; default: as many as fill the cores of this machine"
     of_trainings.add_argument("--workers", type=int, help=text)
     on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"

@@ -226,21 +226,37 @@ def test_no_streams_or_processes_are_refused(model):
 def test_the_command_goes_on_with_real_runs(tmp_path, capsys):
     pytest.importorskip("stable_baselines3")
     file = tmp_path / "few-epochs.npz"
-    recordings.save(recorded_runs(), file)
+    wide = [dataclasses.replace(run, width=8) for run in recorded_runs()]
+    recordings.save([*recorded_runs(), *wide], file)
     words = ["policy", "train-schedule", str(file), "--steps", "1000", "--pass-price", "1", "20"]
     threads = torch.get_num_threads()
     assert main([*words, "--out", str(tmp_path / "simulated.npz")]) == 0
     capsys.readouterr()
-    assert main([*words, "--out", str(tmp_path / "real.npz"), "--real", "5", "--workers", "1"]) == 0
+    assert (
+        main(
+            [
+                *words,
+                "--out",
+                str(tmp_path / "real.npz"),
+                "--real",
+                "5",
+                "--real-on",
+                "Digits-ALMA-v0:4",
+                "--workers",
+                "1",
+            ]
+        )
+        == 0
+    )
     assert torch.get_num_threads() == threads
     printed = " ".join(capsys.readouterr().out.split())
     assert "5 of 5 real runs; the mean cost of the newest 5 is " in printed
     assert "learned on the surrogates; the real runs follow" in printed
-    assert "learned on Digits-ALMA-v0: sm 4, then on 5 real runs" in printed
+    assert "learned on Digits-ALMA-v0: sm 4; Digits-ALMA-v0: sm 8, then on 5 real runs" in printed
     simulated, real = (ScheduleNetwork.read(tmp_path / f"{name}.npz") for name in ("simulated", "real"))
     assert real.about == {
         **simulated.about,
-        "real_runs": 5,
+        "real_runs": 5,  # of the narrow network only
         "real_streams": ["Digits-ALMA-v0: sm 4"],
         "real_seed": FIRST_SEED,
     }
@@ -297,6 +313,11 @@ def test_a_network_that_cannot_be_written_leaves_the_file_before(tmp_path, monke
     [
         (["--real", "-1"], "--real -1: must be a number of real runs from 0 on, such as --real 2000"),
         (["--workers", "2"], "--workers 2: only real runs use processes; give --real 2000, too"),
+        (["--real-on", "Digits-ALMA-v0"], "--real-on Digits-ALMA-v0: it chooses real runs; give --real 2000, too"),
+        (
+            ["--real", "1", "--width", "4", "--real-on", "Digits-ALMA-v0:4", "Digits-ALMA-v0:5"],
+            "--real-on Digits-ALMA-v0:5: no surrogate; give some of Digits-ALMA-v0, Digits-ALMA-v0:4",
+        ),
         (["--real", "1", "--workers", "0"], "--workers 0: must be at least 1; leave it out to fill the cores"),
     ],
 )
