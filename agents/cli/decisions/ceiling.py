@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from agents.analysis.schedule_costs import RunPrices
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.decisions.tuning import RULE_SPEC, fixed_prices, named_runs
+from agents.cli.decisions.tuning import PRICE, RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
@@ -27,11 +29,12 @@ from agents.rl.surrogates.tuning import simulate
 
 @dataclass(frozen=True)
 class Row:
-    """The simulated costs of a learner at a price, in errors.
+    """The simulated costs of a learner at prices, in errors.
 
     Attributes:
         runs: stream and learner.
         pass_price: errors that a full pass costs.
+        memory_price: errors per tick that the size of the untrained predictor costs.
         rule, schedule, ceiling: of the recommended rule, the learned schedule, and the decisions of the ceiling.
         estimate: what the ceiling's decisions cost by its table, which is usually too low.
         share: saving of the schedule over the rule, divided by the saving of the ceiling's decisions; NaN if these save
@@ -40,6 +43,7 @@ class Row:
 
     runs: str
     pass_price: float
+    memory_price: float
     rule: Interval
     schedule: Interval
     ceiling: Interval
@@ -51,62 +55,67 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     """Print what the rule, a learned schedule and the ceiling cost on surrogates, for each price."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 512")
-    prices = fixed_prices(options.pass_price)
+    memory = fixed_prices(options.memory_price, "--memory-price")
+    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price), memory)]
     if options.policy != LEARNED and Path(options.policy).suffix != ".npz":
         raise ValueError(
             f"--policy {options.policy}: must be {LEARNED}, or a file .npz of `alma policy train-schedule`; prices are "
             "those of --pass-price"
         )
-    network = ScheduleNetwork.read(SHIPPED[False] if options.policy == LEARNED else Path(options.policy))
-    can_grow = NAMES.index("can_grow")
-    if network.known.low[can_grow] > 0:
-        raise ValueError(
-            f"--policy {options.policy}: it was learned on learners that grow, and the ceiling does not grow; give a "
-            "schedule of learners that do not grow"
-        )
-    low, high = network.about["pass_price"]
-    if beyond := [price for price in prices if not low <= price <= high]:
-        raise ValueError(f"--pass-price {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")
-    if (least := network.about["memory_price"][0]) > 0:
-        raise ValueError(
-            f"--policy {options.policy}: it was learned at prices of memory from {least:g} on, and memory is free "
-            "here; give a schedule whose lowest price of memory is 0"
-        )
-    rows = list(_rows(options, network, prices))
+    rows = list(_rows(options, prices))
     if options.json:
         json_output.write(rows)
         return 0
-    table = Table("runs", "full pass", "the rule", "learned", "ceiling", "its estimate", "share", box=None)
+    table = Table("runs", "price", "the rule", "learned", "ceiling", "its estimate", "share", box=None)
     for row in rows:
         costs = (row.rule.text(), row.schedule.text(), row.ceiling.text())
-        table.add_row(row.runs, f"{row.pass_price:g}", *costs, f"{row.estimate:.2f}", f"{row.share:.0%}")
+        price = str(RunPrices(row.pass_price, row.memory_price))
+        table.add_row(row.runs, price, *costs, f"{row.estimate:.2f}", f"{row.share:.0%}")
     console.print(table)
     legend = (
-        "Costs of ticks 1 to the last in errors on the surrogate, whose model was fitted to the test error; mean over "
-        f"{options.episodes} episodes; ±: 95 % interval (Student's t). The ceiling sees the exact error and the "
-        "quality of the network: what its decisions cost, and what its table estimates, usually too little. Share: of "
-        "the way from the rule to the ceiling"
+        f"{PRICE} Costs of ticks 1 to the last in errors on the surrogate, whose model was fitted to the test error; "
+        f"mean over {options.episodes} episodes; ±: 95 % interval (Student's t). The ceiling sees the exact error and "
+        "the quality of the network: what its decisions cost, and what its table estimates, usually too little. Share: "
+        "of the way from the rule to the ceiling"
     )
     console.print(legend, highlight=False)
     return 0
 
 
-def _rows(options: argparse.Namespace, network: ScheduleNetwork, prices: list[float]) -> Iterator[Row]:
+def _network(policy: str, prices: list[RunPrices], *, grows: bool) -> ScheduleNetwork:
+    """Return the network of ``--policy``; ValueError if it does not know such a learner or a price."""
+    network = ScheduleNetwork.read(SHIPPED[grows] if policy == LEARNED else Path(policy))
+    can_grow = NAMES.index("can_grow")
+    if not network.known.low[can_grow] <= grows <= network.known.high[can_grow]:
+        known, needed = ("do not grow", "grow") if grows else ("grow", "do not grow")
+        raise ValueError(
+            f"--policy {policy}: it was learned on learners that {known}; give a schedule of learners that {needed}"
+        )
+    for name in RunPrices._fields:
+        low, high = network.about[name]
+        if beyond := [price for price in (getattr(both, name) for both in prices) if not low <= price <= high]:
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option} {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")
+    return network
+
+
+def _rows(options: argparse.Namespace, prices: list[RunPrices]) -> Iterator[Row]:
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
             model = fit_trainings(runs)
+            network = _network(options.policy, prices, grows=model.grows)
             by_rule = simulate([model], RULE_SPEC, options.episodes)
-            for price in prices:
-                best = Ceiling(model, price)
+            title = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
+            for both in prices:
+                best = Ceiling(model, *both)
                 found: list[NDArray[Any]] = [
-                    by_rule.costs(price),
+                    by_rule.costs(*both),
                     *(
-                        episode_costs(model, price, choose, options.episodes)
+                        episode_costs(model, *both, choose, options.episodes)
                         for choose in (by_schedule(network), by_ceiling(best))
                     ),
                 ]
                 rule, schedule, lowest = (Interval.of(costs.tolist()) for costs in found)
                 saved = rule.mean - schedule.mean, rule.mean - lowest.mean
                 share = saved[0] / saved[1] if saved[1] > 0 else np.nan
-                title = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
-                yield Row(title, price, rule, schedule, lowest, best.estimate, share)
+                yield Row(title, *both, rule, schedule, lowest, best.estimate, share)

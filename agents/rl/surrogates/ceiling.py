@@ -1,15 +1,15 @@
 """The ceiling: what good decisions could cost on a surrogate, if the exact error and the quality are seen.
 
 Dynamic programming goes backwards through the stream. After a training, the remaining cost depends on the tick, the
-logit of the error, the quality of the network, the number of trainings, and the mega-batches since the last restart.
-The logarithm of the lowest cost is tabulated on a grid of these five numbers, between which it is interpolated
-linearly; the residuals of a training are represented by means of a few equal parts.
+logit of the error, the quality of the network, the number of trainings, the mega-batches since the last restart, and
+the growth steps. The logarithm of the lowest cost is tabulated on a grid of these six numbers, between which it is
+interpolated linearly; the residuals of a training are represented by means of a few equal parts.
 
 The decisions are those of a class: the next training is when the data has grown by one of `FACTORS`, at a tick of a
 grid whose ticks are about `_STEP` apart, on the gathered mega-batches, a tenth of the stream more, or everything, from
-new weights or not; or never. Their cost in a simulation can be reached. The tabulated cost is an estimate, usually too
-low, because the lowest cost is a minimum that is interpolated. A real policy sees neither the exact error nor the
-quality.
+new weights, or after growth, or neither; or never. Their cost in a simulation can be reached. The tabulated cost is an
+estimate, usually too low, because the lowest cost is a minimum that is interpolated. A real policy sees neither the
+exact error nor the quality.
 """
 
 from __future__ import annotations
@@ -29,62 +29,64 @@ from agents.policies.progress import Progress
 from agents.policies.waiting import RULE
 from agents.rl.models.regression import Array, logistic, logit
 from agents.rl.models.stacked_models import StackedModels
-from agents.rl.models.training_model import TrainingModel, Trainings
+from agents.rl.models.training_model import TrainingModel, Trainings, require_all_decisions
 from agents.rl.surrogates.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv
 
 FACTORS = (1.1, 1.25, 1.4, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0)  # growth of the data until the next training
 _STEP = 1.1  # between two ticks of the grid, at least one tick
-_LOGITS, _QUALITIES, _STAGES, _PROCESSED = 48, 7, 5, 10  # points of the grid
+# Points of the grid for logit, quality, trainings, mega-batches and growth steps of a learner that grows, or does not.
+_POINTS = {True: (24, 5, 4, 6, 6), False: (48, 7, 5, 10, 1)}
 _RESIDUALS = 8  # parts of the residuals of a pool
 
 
 class Ceiling:
-    """The best decisions of the class for one model at one price of a full pass.
+    """The best decisions of the class for one model at one price of a full pass, and one of memory.
 
     Args:
-        model: fitted model of trainings, with replay and restarts, of a learner that does not grow.
+        model: fitted model of trainings, with replay and restarts.
         pass_price: errors that a full pass costs.
+        memory_price: errors per tick that the size of the untrained predictor costs.
 
     Attributes:
         ticks: ticks at which it trains, about `_STEP` apart.
 
     Raises:
-        ValueError: the learner grows, or no replay or restart was recorded.
+        ValueError: no replay or restart was recorded.
     """
 
-    def __init__(self, model: TrainingModel, pass_price: float) -> None:
-        if model.grows or not (model.replays and model.restarts):
-            raise ValueError(
-                f"replays={model.replays}, restarts={model.restarts}, grows={model.grows}: the ceiling has decisions "
-                "about replay and restarts, and none about growth; record runs of a learner that does not grow with "
-                "`alma surrogate record`, exploring runs among them"
-            )
-        self.model, self.pass_price = model, pass_price
+    def __init__(self, model: TrainingModel, pass_price: float, memory_price: float = 0.0) -> None:
+        require_all_decisions([model])
+        self.model, self.pass_price, self.memory_price = model, pass_price, memory_price
         self._stacked = StackedModels([model])
         self._residuals = {True: _means_of_parts(model.cold_residuals), False: _means_of_parts(model.warm_residuals)}
         self.ticks = list(_ticks(model.ticks))
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_QUALITIES)
+        logits, qualities, stages, processed, grown = _POINTS[model.grows]
+        nodes, weights = np.polynomial.hermite_e.hermegauss(qualities)
         most = np.log1p(model.ticks), np.log1p(model.ticks * (model.ticks + 1) / 2)
         self._axes = [
-            np.linspace(model.low, model.high, _LOGITS),
+            np.linspace(model.low, model.high, logits),
             nodes * model.quality,  # so that a new network is on the grid, and stays there
-            np.linspace(np.log(2), most[0], _STAGES),
-            np.linspace(np.log(2), most[1], _PROCESSED),
+            np.linspace(np.log(2), most[0], stages),
+            np.linspace(np.log(2), most[1], processed),
         ]
+        if model.grows:
+            self._axes.append(np.unique(np.geomspace(1, len(self.ticks), grown).round()) - 1)
         self._weights = weights / weights.sum()
         self._tables: dict[int, Array] = {}
-        logits, quality, stages, processed = (axis.ravel() for axis in np.meshgrid(*self._axes, indexing="ij"))
+        last, quality, before, trained, *steps = (axis.ravel() for axis in np.meshgrid(*self._axes, indexing="ij"))
+        grew = steps[0].astype(np.int64) if model.grows else np.zeros(len(last), np.int64)
         shape = [len(axis) for axis in self._axes]
         for tick in reversed(self.ticks):
-            at = np.full(len(logits), tick)
-            _, costs = self.decide(Learners(at, logits, quality, np.expm1(stages), np.expm1(processed)))
-            self._tables[tick] = np.log(logistic(logits) + costs).reshape(shape)
+            at = np.full(len(last), tick)
+            learners = Learners(at, last, quality, np.expm1(before), np.expm1(trained), grew)
+            _, costs = self.decide(learners)
+            self._tables[tick] = np.log(self._each_tick(learners) + costs).reshape(shape)
 
     @property
     def estimate(self) -> float:
         """Expected cost of ticks 1..B by the table, in errors: usually too low."""
         errors, none = self.model.first_errors, np.zeros(len(self.model.first_errors), np.int64)
-        _, costs = self.decide(Learners(none, logit(errors), none.astype(np.float64), none, none))
+        _, costs = self.decide(Learners(none, logit(errors), none.astype(np.float64), none, none, none))
         return float(costs.mean())
 
     def decide(self, learners: Learners) -> tuple[NextTrainings, Array]:
@@ -96,54 +98,70 @@ class Ceiling:
         Returns:
             The trainings, and the costs of the ticks after the learners' tick, float64 (n,), in errors.
         """
-        now = int(learners.tick[0])
-        error = logistic(learners.logit)
-        choices: list[tuple[float, str, bool]] = [(np.inf, REPLAYS[0], False)]
-        costs = [error * (self.model.ticks - now)]
-        for tick, replay, restart in self._choices(now):
+        now, none = int(learners.tick[0]), np.zeros(len(learners.tick), np.int64)
+        each_tick = self._each_tick(learners)
+        choices: list[tuple[float, str, bool, bool]] = [(np.inf, REPLAYS[0], False, False)]
+        costs = [each_tick * (self.model.ticks - now)]
+        for tick, replay, restart, grow in self._choices(now):
             size = int(megabatches_with(replay, tick, tick - now, self.model.ticks))
-            spent = self._stacked.flops(np.zeros(1, np.int64), np.array([size]), np.zeros(1, np.int64))
-            paid = self.pass_price * float(spent[0]) / self.model.pass_flops
-            outcome = self._cold if restart or now == 0 else self._warm
-            choices.append((tick, replay, restart))
-            costs.append(error * (tick - now - 1) + paid + outcome(learners, tick, size))
+            spent = self._stacked.flops(none, np.full(len(none), size), learners.grown + grow)
+            paid = self.pass_price * spent / self.model.pass_flops
+            if restart or now == 0:
+                outcome = self._cold(learners, tick, size)
+            else:
+                outcome = self._warm(learners, tick, size, int(grow))
+            choices.append((tick, replay, restart, grow))
+            costs.append(each_tick * (tick - now - 1) + paid + outcome)
         table = np.stack(costs)
-        ticks, replays, restarts = (np.array(values)[table.argmin(0)] for values in zip(*choices, strict=True))
-        return NextTrainings(ticks, replays, restarts, np.zeros(len(error), np.bool_)), table.min(0)
+        chosen = (np.array(values)[table.argmin(0)] for values in zip(*choices, strict=True))
+        return NextTrainings(*chosen), table.min(0)
 
-    def _choices(self, now: int) -> Iterator[tuple[int, str, bool]]:
+    def _choices(self, now: int) -> Iterator[tuple[int, str, bool, bool]]:
         later = [tick for tick in self.ticks if tick > now]
-        if not now:  # the first training is always on everything, from new weights
-            yield from ((tick, REPLAYS[0], False) for tick in later)
+        if not now:  # the first training is always on everything, from new weights, without growth
+            yield from ((tick, REPLAYS[0], False, False) for tick in later)
             return
         due = [round(factor * now, 9) for factor in FACTORS]  # 1.1 · 90 is 99, although the product of floats is not
         ticks = {tick for least in due for tick in [t for t in later if t >= least][:1]}
-        yield from itertools.product(sorted(ticks), REPLAYS, (False, True))
+        for tick, replay in itertools.product(sorted(ticks), REPLAYS):
+            yield from ((tick, replay, restart, False) for restart in (False, True))
+            if self.model.grows:
+                yield tick, replay, False, True
 
-    def _warm(self, learners: Learners, tick: int, size: int) -> Array:
+    def _each_tick(self, learners: Learners) -> Array:
+        """Return error and price of memory of one tick, float64 (n,)."""
+        none = np.zeros(len(learners.tick), np.int64)
+        size = self._stacked.parameters(none, learners.grown) / self._stacked.parameters(none)
+        return np.asarray(logistic(learners.logit) + self.memory_price * size)
+
+    def _warm(self, learners: Learners, tick: int, size: int, grow: int) -> Array:
         """Return the expected costs from this tick on, after a training that continues, float64 (n,)."""
-        after, pool = self._expected(learners, tick, size, cold=False)
+        after, pool = self._expected(learners, tick, size, grow)
         after = (after + learners.quality)[:, None] + self._residuals[False][pool]  # (n, residuals)
-        state = learners.quality, learners.stages + 1, learners.processed + size
+        state = learners.quality, learners.stages + 1, learners.processed + size, learners.grown + grow
         return np.asarray(self._value(tick, after, *(values[:, None] for values in state)).mean(1))
 
     def _cold(self, learners: Learners, tick: int, size: int) -> Array:
         """Return the expected costs from this tick on, after a training from new weights, float64 (n,).
 
-        It depends on the number of trainings only.
+        It depends on the number of trainings and of growth steps only.
         """
-        after, pool = self._expected(learners.of(slice(1)), tick, size, cold=True)
-        logits = (after + self._residuals[True][pool[0]])[:, None]  # (residuals, 1)
         qualities = self._axes[1]
         stages = np.concatenate([[0.0], self._axes[2]])  # ln(1 + trainings before), from the first training on
-        means = [
-            float((self._value(tick, logits, qualities, np.exp(before), float(size)) @ self._weights).mean())
-            for before in stages
-        ]
-        return np.asarray(np.interp(np.log1p(learners.stages), stages, means))
+        costs = np.empty(len(learners.tick))
+        for grown in np.unique(learners.grown):
+            same = np.flatnonzero(learners.grown == grown)
+            after, pool = self._expected(learners.of(same[:1]), tick, size, cold=True)
+            logits = (after + self._residuals[True][pool[0]])[:, None]  # (residuals, 1)
+            each = self._value(tick, logits, qualities, np.exp(stages)[:, None, None], size, grown)
+            means = (each @ self._weights).mean(1)  # over qualities and residuals
+            costs[same] = np.interp(np.log1p(learners.stages[same]), stages, means)
+        return costs
 
-    def _expected(self, learners: Learners, tick: int, size: int, *, cold: bool) -> tuple[Array, NDArray[np.int64]]:
-        n, none = len(learners.tick), np.zeros(len(learners.tick))
+    def _expected(
+        self, learners: Learners, tick: int, size: int, grow: int = 0, *, cold: bool = False
+    ) -> tuple[Array, NDArray[np.int64]]:
+        n = len(learners.tick)
         trainings = Trainings(
             last=learners.logit,
             size=np.full(n, float(size)),
@@ -151,15 +169,16 @@ class Ceiling:
             pending=tick - learners.tick,
             stages=learners.stages,
             processed=learners.processed,
-            grown=none,
-            grows=none,
+            grown=learners.grown + grow,
+            grows=np.full(n, grow),
         )
         return self._stacked.expected(np.zeros(n, np.int64), trainings, np.full(n, cold))
 
-    def _value(self, tick: int, logit: Array, quality: Any, stages: Any, processed: Any) -> Array:
-        """Return error of the tick plus the cost after it; the arguments are broadcast."""
+    def _value(self, tick: int, logit: Array, quality: Any, stages: Any, processed: Any, grown: Any) -> Array:
+        """Return the cost of the tick plus that of the ticks after it; the arguments are broadcast."""
         logit = np.clip(logit, self.model.low, self.model.high)
-        state = np.broadcast_arrays(logit, quality, np.log1p(stages), np.log1p(processed))
+        numbers = (logit, quality, np.log1p(stages), np.log1p(processed), grown)
+        state = np.broadcast_arrays(*numbers[: len(self._axes)])
         places = [np.interp(x, axis, range(len(axis))) for x, axis in zip(state, self._axes, strict=True)]
         return np.asarray(np.exp(map_coordinates(self._tables[tick], places, order=1, mode="nearest")))
 
@@ -167,22 +186,24 @@ class Ceiling:
 Choose = Callable[[NextTrainingVectorEnv, NDArray[np.float32]], NextTrainings]
 
 
-def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episodes: int) -> Array:
+def episode_costs(model: TrainingModel, pass_price: float, memory_price: float, choose: Choose, episodes: int) -> Array:
     """Return what each of some simulated episodes costs, float64 (episodes,), in errors.
 
     Args:
         model: fitted model of trainings.
         pass_price: errors that a full pass costs.
+        memory_price: errors per tick that the size of the untrained predictor costs.
         choose: returns the next trainings for the environment and its observations.
         episodes: number of episodes.
     """
-    env = NextTrainingVectorEnv(episodes, [model], pass_price=pass_price)
+    env = NextTrainingVectorEnv(episodes, [model], pass_price=pass_price, memory_price=memory_price)
     observations, _ = env.reset(seed=0)
     costs, over = np.zeros(episodes), np.zeros(episodes, bool)
     while not over.all():
         observations, _, ended, _, infos = env.train_at(choose(env, observations))
-        errors, passes, _ = -infos["vector_reward"].T
-        costs += ~over * (errors + pass_price * passes)  # an episode that is over starts again, and counts no more
+        errors, passes, sizes = -infos["vector_reward"].T
+        paid = pass_price * passes + memory_price * sizes
+        costs += ~over * (errors + paid)  # an episode that is over starts again, and counts no more
         over |= ended
     return costs
 
@@ -195,18 +216,19 @@ def by_schedule(network: ScheduleNetwork) -> Choose:
         chosen = NextTrainings.of(network.menu, network.decide(observations), last, env.ticks)
         # `LearnedSchedule` asks the rule at the only tick of a stream with one mega-batch, too.
         for row in np.flatnonzero(~network.known.contain(observations) | (env.ticks == 1)):
-            chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
+            chosen.tick[row] = _next_by_rule(int(last[row]), env.ticks)
+            chosen.replay[row], chosen.restart[row], chosen.grow[row] = REPLAYS[0], False, True
         return chosen
 
     return choose
 
 
-def _next_by_rule(last: int, ticks: int) -> tuple[float, str, bool]:
-    """Return tick, replay and restart of the next training of `RULE`."""
+def _next_by_rule(last: int, ticks: int) -> float:
+    """Return the tick of the next training of `RULE`."""
     for tick in range(last + 1, ticks + 1):
         if RULE(Progress(tick, ticks, tick - last, stages=int(last > 0))).train:
-            return tick, REPLAYS[0], False
-    return np.inf, REPLAYS[0], False
+            return tick
+    return np.inf
 
 
 def by_ceiling(ceiling: Ceiling) -> Choose:
@@ -219,7 +241,8 @@ def by_ceiling(ceiling: Ceiling) -> Choose:
         for tick in np.unique(learners.tick):
             rows = learners.tick == tick
             best, _costs = ceiling.decide(learners.of(rows))
-            chosen.tick[rows], chosen.replay[rows], chosen.restart[rows] = best.tick, best.replay, best.restart
+            for name, values in vars(best).items():
+                getattr(chosen, name)[rows] = values
         return chosen
 
     return choose

@@ -36,6 +36,7 @@ class Learners:
         quality: of the network, float64, see `agents.rl.models.training_model`.
         stages: trainings so far.
         processed: mega-batches of all trainings since the last restart.
+        grown: growth steps so far, int64.
     """
 
     tick: NDArray[np.int64]
@@ -43,6 +44,7 @@ class Learners:
     quality: NDArray[np.float64]
     stages: NDArray[Any]
     processed: NDArray[Any]
+    grown: NDArray[np.int64]
 
     def of(self, rows: Any) -> Learners:
         """Return some of the learners."""
@@ -205,7 +207,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
     @property
     def learners(self) -> Learners:
         """The state of each episode's learner, which no policy can see in a real run; copies."""
-        learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed)
+        learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed, self._grown)
         return learners.of(np.arange(self.num_envs))
 
     def _progress(self, rows: Any) -> dict[str, Any]:

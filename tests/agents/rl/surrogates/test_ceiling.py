@@ -24,8 +24,7 @@ from ..synthetic import TICKS, network_of, waits
 @pytest.fixture
 def coarse(monkeypatch):
     """A smaller grid, for tests that need no precise optimum."""
-    for name, points in (("_LOGITS", 16), ("_QUALITIES", 3), ("_STAGES", 3), ("_PROCESSED", 4)):
-        monkeypatch.setattr(module, name, points)
+    monkeypatch.setattr(module, "_POINTS", {True: (8, 2, 2, 3, 3), False: (16, 3, 3, 4, 1)})
 
 
 def quiet(model, ticks):
@@ -36,30 +35,37 @@ def quiet(model, ticks):
     )
 
 
-@pytest.mark.parametrize("pass_price", [0.0, 0.2, 1.0, 50.0])
-def test_without_chance_the_ceiling_is_the_best_of_all_sequences_of_decisions(model, pass_price):
-    certain = quiet(model, ticks=4)
-    sequences = np.array(list(itertools.product(range(7), repeat=4)))  # wait, and six trainings without growth
+@pytest.mark.parametrize(
+    ("learner", "prices"),
+    [
+        *(("model", (pass_price, 0.0)) for pass_price in (0.0, 0.2, 1.0, 50.0)),
+        *(("growing", (0.2, memory_price)) for memory_price in (0.0, 0.02, 0.2)),
+    ],
+)
+def test_without_chance_the_ceiling_is_the_best_of_all_sequences_of_decisions(request, learner, prices):
+    certain = quiet(request.getfixturevalue(learner), ticks=4)
+    choices = 10 if certain.grows else 7  # to wait, and trainings; the last three grow
+    sequences = np.array(list(itertools.product(range(choices), repeat=4)))
     env = DecisionSurrogateVectorEnv(len(sequences), models=[certain])
     env.reset(seed=0)
     totals = np.zeros((len(sequences), 3))
     for choices in sequences.T:
         *_, infos = env.step(choices)
         totals -= infos["vector_reward"]
-    best = (totals[:, 0] + pass_price * totals[:, 1]).min()
-    found = Ceiling(certain, pass_price)
-    assert episode_costs(certain, pass_price, by_ceiling(found), 2) == pytest.approx(best, rel=0.005)
+    best = (totals @ [1, *prices]).min()
+    found = Ceiling(certain, *prices)
+    assert episode_costs(certain, *prices, by_ceiling(found), 2) == pytest.approx(best, rel=0.005)
     assert found.estimate == pytest.approx(best, rel=0.01)
 
 
 @pytest.mark.parametrize("pass_price", [10.0])
 def test_no_schedule_is_better_than_the_ceiling(model, pass_price):
     found = Ceiling(model, pass_price)
-    costs = episode_costs(model, pass_price, by_ceiling(found), 128)
+    costs = episode_costs(model, pass_price, 0.0, by_ceiling(found), 128)
     error = 2 * costs.std() / 128**0.5
     names = candidates(TICKS, replays=True, restarts=True)[::20]
     assert costs.mean() - error <= min(simulate([model], name, 128).costs(pass_price).mean() for name in names)
-    assert costs.mean() - error <= episode_costs(model, pass_price, by_schedule(network_of(1)), 128).mean()
+    assert costs.mean() - error <= episode_costs(model, pass_price, 0.0, by_schedule(network_of(1)), 128).mean()
     assert found.estimate <= costs.mean() + error
 
 
@@ -69,15 +75,15 @@ def test_where_flops_are_too_dear_nothing_is_trained(model, coarse):
 
 
 def test_models_without_the_decisions_are_refused(model):
-    for name, value in (("grows", True), ("replays", False), ("restarts", False)):
-        with pytest.raises(ValueError, match=f"{name}={value}.*alma surrogate record"):
-            Ceiling(dataclasses.replace(model, **{name: value}), 1.0)
+    for name in ("replays", "restarts"):
+        with pytest.raises(ValueError, match=f"{name}=False.*alma surrogate record"):
+            Ceiling(dataclasses.replace(model, **{name: False}), 1.0)
 
 
 def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
     unknown = by_schedule(network_of(1, known=-1e8))
     rule = simulate([model], "geometric:factor=1.6,stop=0.8", 512).costs(3.0)
-    found = episode_costs(model, 3.0, unknown, 512)
+    found = episode_costs(model, 3.0, 0.0, unknown, 512)
     assert found.mean() == pytest.approx(rule.mean(), abs=3 * (rule.std() + found.std()) / 512**0.5)
 
 
@@ -117,14 +123,25 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
         assert row["ceiling"]["n"] == 32
     assert main([*words, "--pass-price", "5", "--episodes", "2"]) == 0
     assert "Share: of the way from the rule to the ceiling" in " ".join(capsys.readouterr().out.split())
+    growing = [*words[:5], "--learner", "gens", "--pass-price", "10", "--memory-price", "0", "0.1", "--episodes", "32"]
+    assert main([*growing, "--json"]) == 0
+    free, dear = json.loads(capsys.readouterr().out)
+    assert (free["memory_price"], dear["memory_price"]) == (0, 0.1)
+    # With memory at 0.1 the rule, which grows, pays for its size, and the schedule does not grow.
+    assert dear["rule"]["mean"] - free["rule"]["mean"] > 2 * (dear["schedule"]["mean"] - free["schedule"]["mean"]) > 0
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     dear = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
     dear.save(tmp_path / "dear.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
-        (["--policy", str(SHIPPED[True])], "it was learned on learners that grow, and the ceiling does not grow"),
-        (["--policy", str(tmp_path / "dear.npz")], "learned at prices of memory from 0.05 on, and memory is free here"),
+        (["--policy", str(SHIPPED[True])], "it was learned on learners that grow; give a schedule of learners that do"),
+        (
+            ["--learner", "gens", "--policy", str(SHIPPED[False])],
+            "it was learned on learners that do not grow; give a schedule of learners that grow",
+        ),
+        (["--policy", str(tmp_path / "dear.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
+        (["--memory-price", "-1"], "--memory-price -1: a price must be a finite number"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
         (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
     ):
