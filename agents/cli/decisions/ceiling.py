@@ -60,7 +60,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     if options.policy != LEARNED and Path(options.policy).suffix != ".npz":
         raise ValueError(
             f"--policy {options.policy}: must be {LEARNED}, or a file .npz of `alma policy train-schedule`; prices are "
-            "those of --pass-price"
+            "those of --pass-price and --memory-price"
         )
     rows = list(_rows(options, prices))
     if options.json:
