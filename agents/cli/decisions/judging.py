@@ -27,6 +27,7 @@ _FILES = {
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
+    "longer": ("learned-growth", "learned-longer"),
     "noise": ("learned-schedule", "learned-noise"),
     "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }

@@ -11,7 +11,7 @@ from agents.cli.options.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
-_RECORDED_RUNS = ("schedules", "seeds", "widths", "growth", "noise", "earlier")  # for `alma policy judge`
+_RECORDED_RUNS = ("schedules", "seeds", "widths", "growth", "longer", "noise", "earlier")  # for `alma policy judge`
 _WIDTH = "units or channels; default: all widths of the file, or of the package"
 
 
@@ -143,8 +143,9 @@ def add_policy(commands: Any) -> None:
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; widths: of three more "
-        "widths; growth: of learners that grow; noise: schedules, and a network that is not in the package; earlier: "
-        "schedules and growth, and the networks before the present ones"
+        "widths; growth: of learners that grow; longer: growth, and a network that learned for longer; noise: schedules, "
+        "and a network that is not in the package; earlier: schedules and growth, and the networks before the present "
+        "ones"
     )
     judge.add_argument("--recorded", nargs="?", const="schedules", choices=_RECORDED_RUNS, help=own)
     add = judge.add_argument
