@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from rich.table import Table
 from agents.analysis.schedule_costs import RunPrices
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.decisions.tuning import PRICE, RULE_SPEC, fixed_prices, named_runs
+from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_prices
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
@@ -55,8 +54,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     """Print what the rule, a learned schedule and the ceiling cost on surrogates, for each price."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 512")
-    memory = fixed_prices(options.memory_price, "--memory-price")
-    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price), memory)]
+    prices = pairs_of_prices(options.pass_price, options.memory_price)
     if options.policy != LEARNED and Path(options.policy).suffix != ".npz":
         raise ValueError(
             f"--policy {options.policy}: must be {LEARNED}, or a file .npz of `alma policy train-schedule`; prices are "

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices, require_schedules
-from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
-from agents.cli.decisions.tuning import PRICE, fixed_prices
+from agents.cli.decisions.tuning import PRICE, pairs_of_prices
 from agents.figures import rivals as picture
 from agents.figures.files import require_picture
 from agents.rl.registration import SHIPPED
@@ -41,8 +39,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     if bool(options.recorded) == bool(options.folder):
         given = f"folders {[str(one) for one in options.folder]}"
         raise ValueError(f"{given}: give folders of runs, or --recorded{', not both' * bool(options.folder)}")
-    memory = fixed_prices(options.memory_price or [0.0], "--memory-price")
-    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price or []), memory)]
+    prices = pairs_of_prices(options.pass_price or [], options.memory_price or [0.0])
     if (options.subject is None) != (not prices) or (options.subject is None and options.memory_price is not None):
         raise ValueError(
             f"--subject {options.subject}, --pass-price {options.pass_price}, --memory-price {options.memory_price}: a "

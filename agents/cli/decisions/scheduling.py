@@ -57,7 +57,8 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
                     streams[-1].require_same(runs[0])
                 learned_on.append(f"{stream}: {learner} {runs[0].width}")
     if other := [name for name in options.real_on or [] if name not in names]:
-        raise ValueError(f"--real-on {other[0]}: no surrogate; give some of {', '.join(dict.fromkeys(names))}")
+        known = ", ".join(dict.fromkeys(names))
+        raise ValueError(f"--real-on {other[0]}: no surrogate has this stream and width; give some of {known}")
     about = {"learned_on": learned_on, "reward_on": options.reward_on}
     network = learn(
         models,

@@ -41,8 +41,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     """Print the schedules that cost least on a surrogate, for each price of a full pass and of memory."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
-    memory = fixed_prices(options.memory_price, "--memory-price")
-    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price), memory)]
+    prices = pairs_of_prices(options.pass_price, options.memory_price)
     stream, file = named_runs(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
@@ -182,6 +181,12 @@ def fixed_prices(prices: Sequence[float], option: str = "--pass-price") -> list[
         if not 0 <= price < math.inf:
             raise ValueError(f"{option} {price:g}: a price must be a finite number of errors from 0 on, such as 40")
     return list(prices)
+
+
+def pairs_of_prices(of_pass: Sequence[float], of_memory: Sequence[float]) -> list[RunPrices]:
+    """Return each price of a full pass with each price of memory; ValueError if one is negative or infinite."""
+    both = fixed_prices(of_pass), fixed_prices(of_memory, "--memory-price")
+    return [RunPrices(*pair) for pair in itertools.product(*both)]
 
 
 def named_runs(given: str, recorded: Path | None) -> tuple[str, Path | None]:

@@ -44,8 +44,8 @@ def quiet(model, ticks):
 )
 def test_without_chance_the_ceiling_is_the_best_of_all_sequences_of_decisions(request, learner, prices):
     certain = quiet(request.getfixturevalue(learner), ticks=4)
-    choices = 10 if certain.grows else 7  # to wait, and trainings; the last three grow
-    sequences = np.array(list(itertools.product(range(choices), repeat=4)))
+    count = 10 if certain.grows else 7  # to wait, and trainings; the last three grow
+    sequences = np.array(list(itertools.product(range(count), repeat=4)))
     env = DecisionSurrogateVectorEnv(len(sequences), models=[certain])
     env.reset(seed=0)
     totals = np.zeros((len(sequences), 3))
@@ -80,10 +80,12 @@ def test_models_without_the_decisions_are_refused(model):
             Ceiling(dataclasses.replace(model, **{name: False}), 1.0)
 
 
-def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
+@pytest.mark.parametrize("learner", ["model", "growing"])
+def test_where_the_network_was_not_trained_the_rule_is_simulated(request, learner):
+    simulated = request.getfixturevalue(learner)
     unknown = by_schedule(network_of(1, known=-1e8))
-    rule = simulate([model], "geometric:factor=1.6,stop=0.8", 512).costs(3.0)
-    found = episode_costs(model, 3.0, 0.0, unknown, 512)
+    rule = simulate([simulated], "geometric:factor=1.6,stop=0.8", 512).costs(3.0, 0.1)  # it grows at every stage
+    found = episode_costs(simulated, 3.0, 0.1, unknown, 512)
     assert found.mean() == pytest.approx(rule.mean(), abs=3 * (rule.std() + found.std()) / 512**0.5)
 
 
@@ -130,8 +132,8 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     # With memory at 0.1 the rule, which grows, pays for its size, and the schedule does not grow.
     assert dear["rule"]["mean"] - free["rule"]["mean"] > 2 * (dear["schedule"]["mean"] - free["schedule"]["mean"]) > 0
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
-    dear = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
-    dear.save(tmp_path / "dear.npz")
+    unfree = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
+    unfree.save(tmp_path / "unfree.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
@@ -140,7 +142,7 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
             ["--learner", "gens", "--policy", str(SHIPPED[False])],
             "it was learned on learners that do not grow; give a schedule of learners that grow",
         ),
-        (["--policy", str(tmp_path / "dear.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
+        (["--policy", str(tmp_path / "unfree.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
         (["--memory-price", "-1"], "--memory-price -1: a price must be a finite number"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
         (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
