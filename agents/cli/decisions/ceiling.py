@@ -93,7 +93,8 @@ def _network(policy: str, prices: list[RunPrices], *, grows: bool) -> ScheduleNe
         low, high = network.about[name]
         if beyond := [price for price in (getattr(both, name) for both in prices) if not low <= price <= high]:
             option = "--" + name.replace("_", "-")
-            raise ValueError(f"{option} {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")
+            known = f"prices from {low:g} to {high:g}" if low < high else f"only the price {low:g}"
+            raise ValueError(f"{option} {beyond[0]:g}: the network knows {known}; give such a price")
     return network
 
 

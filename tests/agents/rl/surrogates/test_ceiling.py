@@ -143,6 +143,7 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
             "it was learned on learners that do not grow; give a schedule of learners that grow",
         ),
         (["--policy", str(tmp_path / "unfree.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
+        (["--policy", "learned", "--memory-price", "0.01"], "--memory-price 0.01: the network knows only the price 0"),
         (["--memory-price", "-1"], "--memory-price -1: a price must be a finite number"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
         (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
