@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from statistics import geometric_mean
 
 from rich.console import Console
 from rich.markup import escape
@@ -65,6 +67,11 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         for one in shown:
             table.add_row(*_cells(one), *[f"{one.size:.2f}, {one.rival_size:.2f}"] * sizes)
         console.print(table)
+    networks = Table("network", "other network", "comparisons", "cost divided by that of the other", box=None)
+    for (network, other), ratios in _between_networks(rivalries).items():
+        networks.add_row(network, other, str(len(ratios)), f"{geometric_mean(ratios):.3f}")
+    if networks.rows:
+        console.print(networks)
     volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
     for front in fronts:
         difference = "" if front.schedules == "learned" else front.difference.text("+.3f")
@@ -78,10 +85,22 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     )
     if sizes:
         legend += ", mean parameters divided by those of the untrained predictor (sizes)"
+    if networks.rows:
+        legend += "; cost divided by that of the other: geometric mean over learners and prices, on common seeds"
     if fronts:
         legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
     console.print(legend, highlight=False)
     return 0
+
+
+def _between_networks(rivalries: Sequence[Rivalry]) -> dict[tuple[str, str], list[float]]:
+    """Return the cost of each learned schedule divided by that of each other one, by their digests."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for one in rivalries:
+        if one.rival.startswith("network "):
+            pair = one.runs.rpartition(", ")[2], one.rival.removeprefix("network ")
+            ratios.setdefault(pair, []).append(one.cost.mean / one.rival_cost.mean)
+    return ratios
 
 
 def _cells(one: Rivalry) -> list[str]:

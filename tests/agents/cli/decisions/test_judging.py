@@ -42,6 +42,11 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert one["difference"]["mean"] == pytest.approx(-other["difference"]["mean"])
     assert (one["cost"], one["rival_cost"]) == (other["rival_cost"], other["cost"])
     assert all(row["cost"]["n"] == row["rival_cost"]["n"] == row["difference"]["n"] == 2 for row in rows)
+    assert main(["policy", "judge", out]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for row in (one, other):
+        digests = row["runs"].rpartition(", ")[2], row["rival"].removeprefix("network ")
+        assert f"{' '.join(digests)} 1 {row['cost']['mean'] / row['rival_cost']['mean']:.3f}" in printed
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
 
 
