@@ -28,6 +28,7 @@ _FILES = {
     "widths": ("learned-widths",),
     "growth": ("learned-growth",),
     "longer": ("learned-growth", "learned-longer"),
+    "told": ("learned-growth", "learned-told"),
     "noise": ("learned-schedule", "learned-noise"),
     "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }
