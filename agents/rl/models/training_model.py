@@ -58,7 +58,7 @@ class Trainings:
         a, b, k, e, g = np.log(self.size), np.log(self.tick), *map(np.log1p, (self.stages, self.processed, self.grown))
         old = np.log1p(self.size - self.pending)
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
-        columns += [k, k * a, e, e * a, g, g * a, self.grows, self.grows * a]
+        columns += [k, k * a, e, e * a, g, g * a, g * last, self.grows, self.grows * a]
         # The size beside all that the network was trained on: without it, schedules with few large trainings are
         # simulated with too high errors.
         new = np.log1p(self.size / (1 + self.processed))
@@ -67,8 +67,11 @@ class Trainings:
 
     def cold(self) -> Array:
         """Return the terms of a training that starts from a random initialisation, float64 (n, terms)."""
+        last, later = self.last, np.asarray(self.grown) > 0
         a, g = np.log(self.size), np.log1p(self.grown)
-        return np.stack([np.ones_like(a), a, a * a, g, g * a], -1)
+        # A restart after growth keeps the older members of a growing ensemble, and so a part of the error before.
+        columns = [np.ones_like(a), a, a * a, g, g * a, later, later * a, later * last, g * last]
+        return np.stack(columns, -1)
 
     def of(self, rows: NDArray[Any]) -> Trainings:
         """Return some of the trainings."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,18 +145,23 @@ class Ceiling:
     def _cold(self, learners: Learners, tick: int, size: int) -> Array:
         """Return the expected costs from this tick on, after a training from new weights, float64 (n,).
 
-        It depends on the number of trainings and of growth steps only.
+        It depends on the numbers of trainings and of growth steps, and after growth also on the error before.
         """
         qualities = self._axes[1]
         stages = np.concatenate([[0.0], self._axes[2]])  # ln(1 + trainings before), from the first training on
         costs = np.empty(len(learners.tick))
         for grown in np.unique(learners.grown):
             same = np.flatnonzero(learners.grown == grown)
-            after, pool = self._expected(learners.of(same[:1]), tick, size, cold=True)
-            logits = (after + self._residuals[True][pool[0]])[:, None]  # (residuals, 1)
+            before = self._axes[0] if grown else self._axes[0][:1]  # without growth, each gives the same
+            grid = replace(learners.of(np.resize(same[:1], len(before))), logit=before)
+            after, pool = self._expected(grid, tick, size, cold=True)
+            logits = (after[:, None] + self._residuals[True][pool])[:, None, :, None]  # (before, 1, residuals, 1)
             each = self._value(tick, logits, qualities, np.exp(stages)[:, None, None], size, grown)
-            means = (each @ self._weights).mean(1)  # over qualities and residuals
-            costs[same] = np.interp(np.log1p(learners.stages[same]), stages, means)
+            means = (each @ self._weights).mean(-1)  # over qualities and residuals: (before, stages)
+            found = learners.of(same)
+            places = [(found.logit, before), (np.log1p(found.stages), stages)]
+            at = [np.interp(x, axis, range(len(axis))) for x, axis in places]
+            costs[same] = map_coordinates(means, at, order=1, mode="nearest")
         return costs
 
     def _expected(

@@ -38,7 +38,8 @@ def truth() -> TrainingModel:
     residuals[..., 0] = 0.1 * draw.standard_normal((8, POOL_SIZE))
     warm = np.zeros_like(fitted.warm)
     warm[[0, 1, 3, 5]] = -0.4, -0.3, 0.5, -0.2
-    cold = np.array([1.0, -0.6, 0.0, 0.0, 0.0])
+    cold = np.zeros_like(fitted.cold)
+    cold[:2] = 1.0, -0.6
     return dataclasses.replace(
         fitted,
         ticks=TICKS,
