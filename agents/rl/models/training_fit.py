@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.catalogue.methods import METHODS
 from agents.rl.models.recorded_costs import costs_of, full_pass_of, no_training
 from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
@@ -133,7 +132,6 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
         restarts=any(recording.column("restart").any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
-        free_growth=(method := METHODS.get(first.learner)) is not None and method.free_growth,
     )
 
 

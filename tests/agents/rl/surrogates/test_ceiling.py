@@ -11,7 +11,6 @@ import pytest
 
 from agents.cli import main
 from agents.policies.learned_schedule import SHIPPED
-from agents.policies.priced_features import NAMES
 from agents.rl.models.recordings import save
 from agents.rl.surrogates import ceiling as module
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
@@ -135,20 +134,13 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     unfree = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
     unfree.save(tmp_path / "unfree.npz")
-    free_growth = network_of(3)
-    free_growth.known.high[NAMES.index("can_grow")] = 0.5  # as if it was learned on gens
-    free_growth.save(tmp_path / "free.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
-        (["--policy", str(SHIPPED[True])], "it was not learned on learners that do not grow; give a schedule that was"),
+        (["--policy", str(SHIPPED[True])], "it was learned on learners that grow; give a schedule of learners that do"),
         (
             ["--learner", "gens", "--policy", str(SHIPPED[False])],
-            "it was not learned on learners that grow while the FLOPs of a training stay the same; give a schedule",
-        ),
-        (
-            ["--learner", "gmoe", "--policy", str(tmp_path / "free.npz")],
-            "it was not learned on learners that grow and need more FLOPs then; give a schedule",
+            "it was learned on learners that do not grow; give a schedule of learners that grow",
         ),
         (["--policy", str(tmp_path / "unfree.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
         (["--policy", "learned", "--memory-price", "0.01"], "--memory-price 0.01: the network knows only the price 0"),
