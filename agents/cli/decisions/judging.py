@@ -29,6 +29,7 @@ _FILES = {
     "growth": ("learned-growth",),
     "longer": ("learned-growth", "learned-longer"),
     "told": ("learned-growth", "learned-told"),
+    "after": ("learned-growth", "learned-after"),
     "noise": ("learned-schedule", "learned-noise"),
     "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }
