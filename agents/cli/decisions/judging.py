@@ -31,6 +31,7 @@ _FILES = {
     "told": ("learned-growth", "learned-told"),
     "after": ("learned-growth", "learned-after"),
     "noise": ("learned-schedule", "learned-noise"),
+    "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
     "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
 }
 RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
