@@ -17,9 +17,10 @@ from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.models import recordings
 from agents.rl.models.recordings import COLUMNS, Recording, load, save
 from agents.rl.models.regression import POOL_SIZE, logistic, logit
-from agents.rl.models.selection import shipped_file
+from agents.rl.models.selection import recorded_groups, shipped_file
+from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import fit_trainings, models_for
-from agents.rl.models.training_model import TrainingModel, validation_terms
+from agents.rl.models.training_model import TrainingModel, Trainings, validation_terms
 from agents.rl.surrogates.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 
@@ -330,3 +331,13 @@ def test_a_full_pass_of_trainings_with_patience_is_that_of_the_decision_environm
 def test_a_replay_that_repeats_nothing_is_no_example_of_replay():
     once = [recorded(f"at {tick}", lambda t, tick=tick: (t == tick, 1, 0)) for tick in range(1, RECORDED_TICKS)]
     assert not fit_trainings([*waits(), *once]).replays
+
+
+def test_the_error_after_a_restart_depends_on_the_error_before_only_after_growth():
+    (runs,) = recorded_groups("Digits-ALMA-v0", "gens", 4, None, decisions=True)
+    models = StackedModels([fit_trainings(runs)])
+    before, one = np.array([-2.0, 1.0]), np.ones(2)
+    for grown, depends in ((0, False), (3, True)):
+        restarts = Trainings(before, 4 * one, 8 * one, 2 * one, 3 * one, 0 * one, grown * one, 0 * one)
+        (low, high), _ = models.expected(np.zeros(2, np.int64), restarts, one > 0)
+        assert (low < high) if depends else (low == high)  # the older members of the ensemble stay
