@@ -9,7 +9,10 @@ import math
 import numpy as np
 import pytest
 
+import agents
+import alma_env
 from agents.cli import main
+from agents.policies.specs import policy_from
 from agents.rl.models import recordings
 from agents.rl.models.learning_curve import fit, terms
 from agents.rl.models.recordings import COLUMNS, load, save
@@ -148,10 +151,22 @@ def test_the_recorded_runs_without_growth_are_those_of_the_single_model_to_round
             assert (one.column("tick") == same.column("tick")).all()
             assert (one.column("flops") == same.column("flops")).all()
             differences.append(abs(one.cer / same.cer - 1))
-        # Runs of one machine are equal. These are of processors that round differently, which a few trainings amplify.
+        # Runs of one machine are equal, see the next test. These are of processors that round differently, and a few
+        # trainings amplify that.
         assert np.median(differences) < 0.001
         assert sum(difference > 0.01 for difference in differences) <= 1
         assert max(differences) < 0.03
+
+
+def test_on_one_machine_a_learner_without_growth_is_the_single_model():
+    env = alma_env.make("Digits-ALMA-v0", ticks=6)
+    policy = policy_from("geometric:factor=1.6,replay=all,growth=never", grows=True)
+    single, *others = (
+        [row.error for row in agents.run(env, agents.make(id, env, width=4, epochs=5, policy=policy), 0)]
+        for id in ("sm", "gens", "gmoe")
+    )
+    assert len(set(single)) > 1
+    assert others == [single] * 2
 
 
 def test_the_recorded_widths_of_the_package_are_those_that_are_named_or_all():
