@@ -43,6 +43,7 @@ class Rivalry:
         worst, rival_worst: highest cost of a seed.
         passes, rival_passes: full passes, mean over the seeds.
         size, rival_size: parameters, divided by those of the untrained predictor, mean over ticks and seeds.
+        network, rival_network: digest of the network of a learned schedule; None for another schedule.
     """
 
     runs: str
@@ -60,6 +61,8 @@ class Rivalry:
     rival_passes: float
     size: float
     rival_size: float
+    network: str | None = None
+    rival_network: str | None = None
 
     @property
     def prices(self) -> RunPrices:
@@ -238,6 +241,7 @@ def _contest(
             {seed: run.score.cer for seed, run in kept.items()},
             {seed: run.score.comp / full_pass for seed, run in kept.items()},
             {seed: size(run) for seed, run in kept.items()},
+            _policy(group).get("digest"),
         )
 
     return _Contest(
@@ -305,6 +309,8 @@ def _corrected(
             mean(rival.passes.values()),
             mean(own.size.values()) / contest.ticks,
             mean(rival.size.values()) / contest.ticks,
+            own.network,
+            rival.network,
         )
         for (prices, own, rival), (costs, others), p in zip(rows, pairs, raw, strict=True)
     ]

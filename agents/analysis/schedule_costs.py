@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agents.analysis.statistics import Interval, differences_by_seed
@@ -33,19 +33,20 @@ class ScheduleCosts:
         cer: cumulative error rate of ticks 0 to B, by seed.
         passes: full passes, by seed.
         size: sum over the ticks 1..B of the parameters, divided by those of the untrained predictor, by seed.
+        network: digest of the network that decides in a learned schedule; None for another schedule.
     """
 
     schedule: str
     cer: dict[int, float]
     passes: dict[int, float]
     size: dict[int, float]
+    network: str | None = None
 
     def of(self, seeds: Iterable[int]) -> ScheduleCosts:
         """Return the runs of these seeds; KeyError if one is missing."""
         kept = sorted(seeds)
-        return ScheduleCosts(
-            self.schedule, *({seed: one[seed] for seed in kept} for one in (self.cer, self.passes, self.size))
-        )
+        cer, passes, size = ({seed: one[seed] for seed in kept} for one in (self.cer, self.passes, self.size))
+        return replace(self, cer=cer, passes=passes, size=size)
 
     def costs(self, prices: RunPrices) -> dict[int, float]:
         """Return the cost of each run in errors, by seed."""

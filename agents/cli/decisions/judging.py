@@ -100,8 +100,8 @@ def _between_networks(rivalries: Sequence[Rivalry]) -> dict[tuple[str, str], lis
     """Return the cost of each learned schedule divided by that of each other one, by their digests."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for one in rivalries:
-        if one.rival.startswith("network "):
-            pair = one.runs.rpartition(", ")[2], one.rival.removeprefix("network ")
+        if one.network is not None and one.rival_network is not None:
+            pair = one.network, one.rival_network
             ratios.setdefault(pair, []).append(one.cost.mean / one.rival_cost.mean)
     return ratios
 
