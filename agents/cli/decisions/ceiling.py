@@ -20,8 +20,8 @@ from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_p
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
-from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded.selection import recorded_groups
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.surrogates.tuning import simulate
 

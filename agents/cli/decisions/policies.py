@@ -23,8 +23,8 @@ from agents.policies.validation import key_values
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.saving import save_policy
 from agents.rl.learning.train import train_policy
-from agents.rl.models.recordings import Recording
-from agents.rl.models.selection import named_recordings, stream_of
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.selection import named_recordings, stream_of
 from agents.rl.registration import require_trainable
 from agents.sweeps import grid
 from agents.sweeps.progress import say

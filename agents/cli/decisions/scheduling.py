@@ -15,8 +15,8 @@ from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning.real_runs import RealRuns
 from agents.rl.learning.real_training_env import RealStream
 from agents.rl.learning.train_schedule import train_schedule as learn
-from agents.rl.models.selection import recorded_groups, recorded_learners
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded.selection import recorded_groups, recorded_learners
 from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 

@@ -13,11 +13,12 @@ from agents.cli.options.shared_options import prepare_file, require_settings
 from agents.cli.runs.run_sweep import compute
 from agents.policies.validation import key_values
 from agents.rl.environments import export as minari_export
-from agents.rl.models import recordings
 from agents.rl.models.learning_curve import fit as fit_curve
-from agents.rl.models.recording_plan import SEEDS, recording_specs
-from agents.rl.models.selection import named_recordings, without_growth
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded import recordings
+from agents.rl.recorded.plan import SEEDS, recording_specs
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.selection import named_recordings, without_growth
 from agents.rl.registration import OF_RECORDED_RUNS
 from agents.rl.surrogates import decision_fidelity, fidelity
 from agents.sweeps.progress import say
@@ -101,7 +102,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: int, console: Console) -> None:
+def _validate_decisions(title: str, runs: list[Recording], episodes: int, console: Console) -> None:
     compared = decision_fidelity.held_out(runs, episodes)
     table = Table("schedule, held out", "runs", "CER, real", "±", "CER, surrogate", "±", box=None, title=title)
     ranked = [one for one in compared if len(one.real) > 1]
@@ -128,7 +129,7 @@ def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: 
     )
 
 
-def _name_left_out(runs: Sequence[recordings.Recording], console: Console) -> None:
+def _name_left_out(runs: Sequence[Recording], console: Console) -> None:
     """Name the runs that no action of Wait-v0 expresses."""
     left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in runs if (why := one.inexpressible)]
     if left_out:

@@ -21,9 +21,9 @@ from agents.cli import json_output
 from agents.figures import schedules as picture
 from agents.figures.files import require_picture
 from agents.policies.waiting import RULE
-from agents.rl.models.recorded_schedules import recorded_schedules
-from agents.rl.models.selection import named_file, recorded_groups, stream_of
 from agents.rl.models.training_fit import models_for
+from agents.rl.recorded.schedules import recorded_schedules
+from agents.rl.recorded.selection import named_file, recorded_groups, stream_of
 from agents.rl.surrogates.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 

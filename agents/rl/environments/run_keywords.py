@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.catalogue.data_facts import known_facts
 from agents.catalogue.spec import RunSpec, resolve
-from agents.rl.models.recordings import Recording
+from agents.rl.recorded.recording import Recording
 from alma_env.registration import PROTOCOLS
 
 

@@ -18,8 +18,8 @@ from agents.policies.priced_features import feature_space
 from agents.rl.environments.checks import checked_action, checked_seed
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.environments.run_keywords import keywords_of
-from agents.rl.models.recordings import Recording
 from agents.rl.models.training_model import TrainingModel
+from agents.rl.recorded.recording import Recording
 from agents.rl.surrogates.reference_costs import ReferenceCosts
 from agents.runs.run import config_of
 

@@ -1,1 +1,1 @@
-"""Recorded runs as tables, and the models of learning curves and trainings that are fitted to them."""
+"""The models of learning curves and trainings that are fitted to recorded runs."""

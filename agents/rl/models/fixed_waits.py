@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from agents.catalogue.run_config import RunConfig
-from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import Array
-from agents.rl.models.selection import shipped_runs
 from agents.rl.models.stacked_curves import StackedCurves
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.selection import shipped_runs
 
 EPISODES = 64
 _NONE = np.zeros(EPISODES, np.int64)  # neither replay nor growth

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from agents.rl.models.recorded_costs import costs_of, no_training
-from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import Array, logit, pooled, ridge
-from agents.rl.models.selection import recorded_groups
+from agents.rl.recorded.costs import costs_of, no_training
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.selection import recorded_groups
 
 POOLS = 8  # pools of residuals, by size of the training
 

@@ -13,11 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.recorded_costs import costs_of, full_pass_of, no_training
-from agents.rl.models.recordings import Recording
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
 from agents.rl.models.repeats import Repeats, number_decisions
-from agents.rl.models.selection import recorded_groups
 from agents.rl.models.training_model import (
     COLD_POOLS,
     FIRST_ERRORS,
@@ -27,6 +24,9 @@ from agents.rl.models.training_model import (
     validation_noise,
     validation_terms,
 )
+from agents.rl.recorded.costs import costs_of, full_pass_of, no_training
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.selection import recorded_groups
 
 _ROUNDS = 6  # of estimating weights, spread of the residuals and spread of the quality in turn
 _APART = 3  # trainings this many stages apart share their quality, but nothing else that is random

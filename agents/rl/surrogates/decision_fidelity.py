@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.recordings import Recording, distinct
 from agents.rl.models.training_fit import examples_of, fit_examples
 from agents.rl.models.training_model import TrainingModel
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.recordings import distinct
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.surrogates.fidelity import spearman
 

@@ -24,10 +24,10 @@ from agents.rl.environments.price_range import PriceRange
 from agents.rl.environments.rewards import Reward
 from agents.rl.models.fixed_waits import EPISODES, shown_waits, ticks_of
 from agents.rl.models.regression import logistic, logit
-from agents.rl.models.selection import stream_of
 from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import models_for
 from agents.rl.models.training_model import TrainingModel, Trainings
+from agents.rl.recorded.selection import stream_of
 from agents.rl.surrogates.checks import checked_fits
 from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 from agents.rl.surrogates.surrogate import SurrogateEnv

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.models.learning_curve import Curve, fit
-from agents.rl.models.recordings import Recording, distinct
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.recordings import distinct
 from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 EPISODES = 64  # of each run

@@ -22,8 +22,8 @@ from agents.rl.environments.keywords import refuse_unknown
 from agents.rl.environments.rewards import Reward
 from agents.rl.models import fixed_waits
 from agents.rl.models.learning_curve import Curve, curves_for
-from agents.rl.models.selection import stream_of
 from agents.rl.models.stacked_curves import StackedCurves
+from agents.rl.recorded.selection import stream_of
 from agents.rl.surrogates.checks import (
     checked_fits,
     require_recorded,

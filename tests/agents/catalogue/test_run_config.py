@@ -19,7 +19,8 @@ from agents.catalogue.data_facts import DataFacts, facts_of, known_facts
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.waiting import Doubling
-from agents.rl.models.recordings import Recording, groups, settings_of
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.recordings import groups, settings_of
 from agents.runs.load import FinishedRun
 from agents.runs.run import config_of
 

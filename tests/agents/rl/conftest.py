@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from agents.rl.models import recordings
 from agents.rl.models.learning_curve import Curve, fit
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded import recordings
 
 from .synthetic import waits
 

@@ -11,8 +11,8 @@ from agents.policies.known_states import KnownStates
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import WITHOUT_GROWTH
 from agents.policies.priced_features import FEATURES
-from agents.rl.models.recordings import COLUMNS, Recording
 from agents.rl.models.regression import logit
+from agents.rl.recorded.recording import COLUMNS, Recording
 
 TICKS, CLASSES = 20, 10
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from agents.cli import main
-from agents.rl.models import recordings
+from agents.rl.recorded import recordings
 
 from ..running import run
 

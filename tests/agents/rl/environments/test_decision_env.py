@@ -17,10 +17,10 @@ from agents.policies.choices import CHOICES
 from agents.policies.priced_features import NAMES
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.environments.full_pass import full_pass_flops
-from agents.rl.models import recordings
 from agents.rl.models.regression import logit
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.models.training_model import TrainingModel, Trainings
+from agents.rl.recorded import recordings
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateEnv, DecisionSurrogateVectorEnv
 from alma_env.metering.meter import Meter
 

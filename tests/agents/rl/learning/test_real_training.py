@@ -23,8 +23,9 @@ from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, NextTrain
 from agents.rl.environments.full_pass import full_pass_flops
 from agents.rl.learning.real_runs import FIRST_SEED, RealRuns, player
 from agents.rl.learning.real_training_env import RealStream, RealTrainingEnv
-from agents.rl.models import recordings
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded import recordings
+from agents.rl.recorded.recording import COLUMNS
 from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
 from alma_env.errors import AlmaError, DivergedError
 
@@ -42,7 +43,7 @@ def recorded_runs(settings=SETTINGS, env="Digits-ALMA-v0"):
     made += [restarting(run) for run in waits(noise=0.05)]
     replayed = [dataclasses.replace(run, trainings=run.trainings.copy()) for run in waits(noise=0.05, seeds=(1,))]
     for run in replayed:
-        run.trainings[1:, recordings.COLUMNS.index("replay")] = 1
+        run.trainings[1:, COLUMNS.index("replay")] = 1
     text = json.dumps(settings)
     return [dataclasses.replace(run, env=env, settings=text) for run in [*made, *replayed]]
 

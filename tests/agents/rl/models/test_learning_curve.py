@@ -13,11 +13,12 @@ import agents
 import alma_env
 from agents.cli import main
 from agents.policies.specs import policy_from
-from agents.rl.models import recordings
 from agents.rl.models.learning_curve import fit, terms
-from agents.rl.models.recordings import COLUMNS, load, save
 from agents.rl.models.regression import pooled
-from agents.rl.models.selection import recorded_groups, recorded_learners, shipped_file
+from agents.rl.recorded import recordings
+from agents.rl.recorded.recording import COLUMNS
+from agents.rl.recorded.recordings import load, save
+from agents.rl.recorded.selection import recorded_groups, recorded_learners, shipped_file
 from agents.rl.surrogates.fidelity import held_out, rank_correlation, simulate
 
 from ..synthetic import recorded, waits, with_replay_and_growth

@@ -14,13 +14,14 @@ from agents.cli import main
 from agents.policies.choices import REPLAY, RESTART, TRAIN, decision_of, megabatches_with
 from agents.policies.specs import policy_from
 from agents.rl.environments.decision_env import DecisionEnv
-from agents.rl.models import recordings
-from agents.rl.models.recordings import COLUMNS, Recording, load, save
 from agents.rl.models.regression import POOL_SIZE, logistic, logit
-from agents.rl.models.selection import recorded_groups, shipped_file
 from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import fit_trainings, models_for
 from agents.rl.models.training_model import TrainingModel, Trainings, validation_terms
+from agents.rl.recorded import recordings
+from agents.rl.recorded.recording import COLUMNS, Recording
+from agents.rl.recorded.recordings import load, save
+from agents.rl.recorded.selection import recorded_groups, shipped_file
 from agents.rl.surrogates.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 

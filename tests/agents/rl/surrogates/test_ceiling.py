@@ -11,7 +11,7 @@ import pytest
 
 from agents.cli import main
 from agents.policies.learned_schedule import SHIPPED
-from agents.rl.models.recordings import save
+from agents.rl.recorded.recordings import save
 from agents.rl.surrogates import ceiling as module
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv

@@ -12,9 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from agents.policies.features import NAMES
-from agents.rl.models import recordings, selection
 from agents.rl.models.learning_curve import curves_for, fit
 from agents.rl.models.regression import logit
+from agents.rl.recorded import recordings, selection
 from agents.rl.surrogates.fidelity import held_out, rank_correlation
 from agents.rl.surrogates.surrogate import SurrogateEnv, SurrogateVectorEnv
 

@@ -11,9 +11,9 @@ import pytest
 from agents.cli import main
 from agents.cli.decisions import tuning
 from agents.policies.specs import policy_from
-from agents.rl.models.recordings import save
 from agents.rl.models.regression import logit
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.recorded.recordings import save
 from agents.rl.surrogates.tuning import GROWTH, candidates, simulate
 
 from ..synthetic import TICKS, waits

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from agents.catalogue.data_facts import facts_for, split_keywords
 from agents.catalogue.spec import RunSpec
 from agents.policies.choices import window
-from agents.rl.models.recordings import NO_TEXT
+from agents.rl.recorded.recordings import NO_TEXT
 
 SEEDS = range(100, 120)  # the seeds 0 to 99 are for comparisons
 EXPLORING_PER_SEED = 4

@@ -21,8 +21,8 @@ from agents.cli import main
 from agents.policies.waiting import Decision, fixed_wait
 from agents.rl.environments.export import episode_of, to_minari
 from agents.rl.environments.run_keywords import keywords_of
-from agents.rl.models import recordings
 from agents.rl.models.learning_curve import fit
+from agents.rl.recorded import recordings
 
 from ..synthetic import recorded, restarting, waits, with_replay_and_growth
 

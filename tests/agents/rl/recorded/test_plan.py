@@ -8,8 +8,8 @@ import pytest
 from agents.catalogue.spec import resolve
 from agents.cli import main
 from agents.rl.environments.run_keywords import keywords_of
-from agents.rl.models import recordings
-from agents.rl.models.recording_plan import SEEDS, recording_specs, structured
+from agents.rl.recorded import recordings
+from agents.rl.recorded.plan import SEEDS, recording_specs, structured
 
 
 def test_each_schedule_has_the_first_half_of_the_seeds_and_every_exploring_run_differs():

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agents.analysis.schedule_costs import ScheduleCosts
-from agents.rl.models.recorded_costs import full_pass_of
-from agents.rl.models.recordings import Recording
+from agents.rl.recorded.costs import full_pass_of
+from agents.rl.recorded.recording import Recording
 
 
 def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.rl.models.recordings import Recording, groups, load
+from agents.rl.recorded.recording import Recording
+from agents.rl.recorded.recordings import groups, load
 from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 
 SINGLE = "sm"  # the learner from which the others grow

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agents.rl.models.recordings import Recording
-from agents.rl.models.regression import Array
+from agents.rl.recorded.recording import Recording
+
+Array = NDArray[np.float64]
 
 
 def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:

@@ -9,8 +9,8 @@ import pytest
 
 from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.cli import main
-from agents.rl.models import recordings, selection
-from agents.rl.models.recorded_schedules import recorded_schedules
+from agents.rl.recorded import recordings, selection
+from agents.rl.recorded.schedules import recorded_schedules
 
 from ..synthetic import waits
 
