@@ -1,4 +1,4 @@
-"""A learning curve, two models of trainings, and a file of recorded runs."""
+"""Finished runs, a file of recorded runs, a learning curve, and two models of trainings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+import agents
+import alma_env
+from agents.policies.waiting import fixed_wait
 from agents.rl.models.learning_curve import Curve, fit
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.recorded import recordings
@@ -40,3 +43,18 @@ def file(tmp_path):
     """Runs of two widths."""
     recordings.save([*waits(noise=0.1), *waits(noise=0.1, width=9)], tmp_path / "waits.npz")
     return tmp_path / "waits.npz"
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory):
+    """Two finished runs of the single model and one of a growing ensemble with replay."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, id, policy in (
+        ("a", "sm", fixed_wait(2)),
+        ("b", "sm", fixed_wait(5)),
+        ("c", "gens", fixed_wait(3, replay=True, growth="every")),
+    ):
+        env = alma_env.make("Digits-ALMA-v0", ticks=6)
+        agent = agents.make(id, env, width=4, epochs=1, policy=policy, seed=1)
+        agents.run(env, agent, 1, folder / name, record=name != "b")
+    return folder
