@@ -1,7 +1,8 @@
 """Schedules at prices of FLOPs and memory: what a subject costs beside its rivals, and which fronts it reaches.
 
-The subject is a learned schedule, which has other runs at each price, or any one schedule. The numbers at a price are
-over the seeds that the subject has there. A rival counts if it has the seeds of all prices: everything is paired.
+The subject is a learned schedule or policy, which has other runs at each price, or any one schedule. The numbers at a
+price are over the seeds that the subject has there. A rival counts if it has the seeds of all prices: everything is
+paired.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 from agents.analysis.front import Front, fronts_of
 from agents.analysis.measures import require_error_rate
-from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
+from agents.analysis.schedule_costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
@@ -23,8 +24,8 @@ from agents.policies.specs import policy_from
 from agents.policies.waiting import SCHEDULES, Schedule
 from agents.runs.load import FinishedRun
 
-LEARNED = "learned-schedule"
-_NAMED = {"doubling": "doubling(factor=2.0, first=1)", "the rule": RECOMMENDED}
+LEARNED = ("learned-schedule", "learned")  # of `alma policy train-schedule` and `alma policy train`
+_NAMED = {**dict.fromkeys(DOUBLING, "doubling"), RECOMMENDED: "the rule"}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def compare_at_prices(
         named = {text: schedules[text] for text in rivals if subject is None or schedules[text] != schedules[subject]}
         distinct |= set(named)
         unknown -= {text for text in unknown for group in groups if _is(group, schedules[text])}
-        others = [group for group in groups if _policy(group).get("name") != LEARNED]
+        others = [group for group in groups if not _is_learned(group)]
         names: list[str]
         subjects: list[dict[RunPrices, SeedGroup]]
         learned: dict[str, dict[RunPrices, SeedGroup]] = {}
@@ -148,12 +149,15 @@ def compare_at_prices(
             _contest(title.replace("-ALMA-v0", "") + name, one, others, named, learned, notes, grows=grows)
             for name, one in zip(names, subjects, strict=True)
         ]
-    for text in set(rivals) - distinct:
+    for text in set(rivals) - distinct - unknown:
         raise ValueError(f"rival {text}: it is the subject; give another schedule, or leave it out")
     for text in unknown:
         raise ValueError(f"{text}: no run has this schedule; add runs of alma run … --policy {text}")
     if not contests:
-        raise ValueError("no run has a learned schedule; add runs of alma run … --policy learned:pass_price=10")
+        raise ValueError(
+            "no run has a learned schedule, or a learned policy that sees prices; add runs of alma run … --policy "
+            "learned:pass_price=10"
+        )
     rivalries = [row for one in contests for row in _rivalries(one)]
     free = [one for one in contests if subject is None and not any(prices.memory_price for prices in one.subject)]
     fronts = [
@@ -183,8 +187,15 @@ def _grows(groups: Sequence[SeedGroup]) -> bool:
 
 def _schedule(text: str, *, grows: bool) -> Schedule:
     if text.partition(":")[0] not in SCHEDULES:
-        raise ValueError(f"{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default")
+        raise ValueError(
+            f"schedule {text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default"
+        )
     return cast(Schedule, policy_from(text, grows=grows, option=""))
+
+
+def _is_learned(group: SeedGroup) -> bool:
+    """Return whether a network decides that sees prices."""
+    return _policy(group).get("name") in LEARNED and "pass_price" in _policy(group)
 
 
 def _is(group: SeedGroup, schedule: Schedule) -> bool:
@@ -279,9 +290,9 @@ def _named(contest: _Contest, prices: RunPrices) -> dict[str, ScheduleCosts]:
     def best(schedules: Sequence[ScheduleCosts]) -> ScheduleCosts:
         return min((one.of(seeds) for one in schedules), key=lambda one: mean(one.costs(prices).values()))
 
-    by_text = {one.schedule: one for one in contest.rivals}
     waits = {"best fixed wait": best(contest.waits)} if contest.waits else {}
-    named = {name: by_text[text] for name, text in _NAMED.items() if text in by_text}
+    by_text = {one.schedule: one for one in contest.rivals}
+    named = {name: by_text[text] for text, name in _NAMED.items() if text in by_text}
     networks = {name: one[prices] for name, one in contest.networks.items() if prices in one}
     paired = {**named, **contest.named, **{name: one for name, one in networks.items() if seeds <= one.cer.keys()}}
     return {**waits, **{name: one.of(seeds) for name, one in paired.items()}, "best schedule": best(contest.rivals)}

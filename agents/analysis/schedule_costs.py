@@ -12,6 +12,8 @@ from agents.policies.waiting import RULE
 
 # The text of the rule in finished runs, whose records are sorted.
 RECOMMENDED = AgentConfig({"policy": dict(sorted(RULE.as_plain_data().items()))}).when
+# The texts of doubling, which is a geometric schedule, too.
+DOUBLING = ("doubling(factor=2.0, first=1)", "geometric(factor=2.0, first=1)", "geometric(factor=2, first=1)")
 
 
 class RunPrices(NamedTuple):

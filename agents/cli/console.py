@@ -1,4 +1,4 @@
-"""Output of commands that run agents: a progress bar for each run, and a picture of the errors."""
+"""Output of commands: tables that are never cut; of runs, a progress bar for each and a picture of the errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from agents import figures
 from agents.analysis.measures import Measure, engineering
@@ -18,6 +20,15 @@ from alma_env import Ledger
 if TYPE_CHECKING:
     from agents.learners.anytime import AnytimeAgent
     from alma_env import Row
+
+
+def print_uncut(console: Console, table: Table) -> None:
+    """Print a table with columns that hold their longest words: a narrow terminal breaks lines, and cuts no number."""
+    wide = console.options.update(width=1_000)
+    for column in table.columns:
+        longest = max(Measurement.get(console, wide, text).minimum for text in (column.header, *column.cells))
+        column.min_width = max(column.min_width or 0, longest)
+    console.print(table, crop=False)
 
 
 class RunProgress(Progress):

@@ -24,6 +24,11 @@ DAMAGED = (
 )
 
 
+def damage(error: Exception) -> str:
+    """Return what an exception of `DAMAGED` says of a file; NumPy takes each file of another kind for a pickle."""
+    return "no archive of NumPy" if "pickle" in str(error) else f"{type(error).__name__}: {error}"
+
+
 def digest_of(path: Path) -> str:
     """Return the digest of a file's bytes, which identifies a policy in the record of a run."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.policies.choices import window
-from agents.policies.file_checks import DAMAGED, digest_of, require_unchanged
+from agents.policies.file_checks import DAMAGED, damage, digest_of, require_unchanged
 from agents.policies.known_states import KnownStates
 from agents.policies.next_training import MENUS, WITH_GROWTH, Menu
 from agents.policies.priced_features import FEATURES, PRICES, checked_prices, features_of
@@ -103,7 +103,7 @@ class ScheduleNetwork:
                 network._require_sound()
         except DAMAGED as error:
             raise ValueError(
-                f"policy={str(path)!r}: not a learned schedule of this version ({type(error).__name__}: {error}); give "
+                f"policy={str(path)!r}: not a learned schedule of this version ({damage(error)}); give "
                 "a file that `alma policy train-schedule` wrote"
             ) from error
         return network

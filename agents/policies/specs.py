@@ -89,8 +89,8 @@ def _read_fields(spec: str, text: str, option: str) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if key not in known:
             raise ValueError(
-                f"{option}{spec}: {pair!r} is not a field; write NAME:field=value with the fields "
-                f"{', '.join(known)}{did_you_mean(key, known)}"
+                f"{option}{spec}: {pair!r} is not a field; write NAME:field=value, with one value for each of the "
+                f"fields {', '.join(known)}{did_you_mean(key, known)}"
             )
         if not (equals and value):
             raise ValueError(f"{option}{spec}: the field {key} has no value; write {key}=VALUE")

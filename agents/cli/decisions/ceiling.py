@@ -16,6 +16,7 @@ from rich.table import Table
 from agents.analysis.schedule_costs import RunPrices
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
+from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_prices
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
@@ -69,7 +70,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
         costs = (row.rule.text(), row.schedule.text(), row.ceiling.text())
         price = str(RunPrices(row.pass_price, row.memory_price))
         table.add_row(row.runs, price, *costs, f"{row.estimate:.2f}", f"{row.share:.0%}")
-    console.print(table)
+    print_uncut(console, table)
     legend = (
         f"{PRICE} Costs of ticks 1 to the last in errors on the surrogate, whose model was fitted to the test error; "
         f"mean over {options.episodes} episodes; ±: 95 % interval (Student's t). The ceiling sees the exact error and "

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices, require_schedules
 from agents.cli import json_output
+from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, pairs_of_prices
 from agents.figures import rivals as picture
 from agents.figures.files import require_picture
@@ -69,18 +70,18 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         table = Table("price", rival, *numbers, *["sizes"] * sizes, box=None, title=title)
         for one in shown:
             table.add_row(*_cells(one), *[f"{one.size:.2f}, {one.rival_size:.2f}"] * sizes)
-        console.print(table)
+        print_uncut(console, table)
     networks = Table("network", "other network", "comparisons", "cost divided by that of the other", box=None)
     for (network, other), ratios in _between_networks(rivalries).items():
         networks.add_row(network, other, str(len(ratios)), f"{geometric_mean(ratios):.3f}")
     if networks.rows:
-        console.print(networks)
+        print_uncut(console, networks)
     volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
     for front in fronts:
         difference = "" if front.schedules == "learned" else front.difference.text("+.3f")
         volumes.add_row(front.runs, front.schedules, front.hypervolume.text(".3f"), difference)
     if fronts:
-        console.print(volumes)
+        print_uncut(console, volumes)
     legend = (
         f"{PRICE} Cost: CER of ticks 0 to B, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % "
         "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agents.cli.console import print_uncut
 from agents.cli.options.shared_options import prepare_file, require_settings
 from agents.cli.runs.run_sweep import compute
 from agents.policies.validation import key_values
@@ -66,7 +67,7 @@ def fit(options: argparse.Namespace, console: Console) -> int:
         trainings = sum(len(run.trainings) for run in runs)
         table.add_row(env, learner, str(width), str(len(runs)), str(len(schedules)), f"{trainings:,}")
     recordings.save(recorded, options.out)
-    console.print(table)
+    print_uncut(console, table)
     say(console, f"{options.out}: use it as recorded={options.out}, for example with {OF_RECORDED_RUNS}-v0 or v1")
     if exploring := sum(run.explores for run in recorded):
         say(console, f"{exploring} of {len(recorded)} runs replay a part of the data, or restart: only v1 uses them")
@@ -86,7 +87,8 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     for (env, learner, width, _), runs in recordings.groups(chosen).items():
         possible = [run for run in runs if run.inexpressible is None]
         if options.decisions or not possible:
-            runs = [*runs, *without_growth(runs, [one for one in known if one.env == env])]
+            # Of two runs with the same trainings the first counts: that of a schedule, and not one that explores.
+            runs = [*without_growth(runs, [one for one in known if one.env == env]), *runs]
             episodes = options.episodes or decision_fidelity.EPISODES
             _validate_decisions(f"{env}, {learner} {width}, v1", runs, episodes, console)
             continue
@@ -96,7 +98,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
         table.title = f"{env}, {learner} {width}, v0"
         for one in sorted(compared, key=lambda one: one.real):
             table.add_row(escape(one.schedule), str(one.runs), f"{one.real:.2f}", f"{one.surrogate:.2f}")
-        console.print(table)
+        print_uncut(console, table)
         rank = fidelity.rank_correlation(compared)
         console.print(f"rank correlation of {len(compared)} schedules: {rank:.3f}\n", highlight=False)
     return 0
@@ -110,7 +112,7 @@ def _validate_decisions(title: str, runs: list[Recording], episodes: int, consol
         numbers = (one.real.mean(), one.real.std(ddof=1), one.simulated.mean(), one.simulated.std(ddof=1))
         table.add_row(escape(one.schedule), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
     if ranked:
-        console.print(table)
+        print_uncut(console, table)
     else:
         console.print(title, highlight=False)
     found = decision_fidelity.fidelity(compared)

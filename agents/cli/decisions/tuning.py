@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
+from agents.analysis.schedule_costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
+from agents.cli.console import print_uncut
 from agents.figures import schedules as picture
 from agents.figures.files import require_picture
 from agents.policies.waiting import RULE
@@ -34,7 +35,6 @@ PRICE = (
     "untrained predictor costs."
 )
 _BEST = 3
-_DOUBLING = "geometric(factor=2.0, first=1)"
 
 
 def tune(options: argparse.Namespace, console: Console) -> int:
@@ -59,7 +59,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         numbers = row.cost.text(".2f"), f"{row.cer:.2f}", f"{row.passes:.2f}"
         width = "all" if row.width is None else str(row.width)
         table.add_row(width, str(RunPrices(row.pass_price, row.memory_price)), escape(row.schedule), *numbers)
-    console.print(table)
+    print_uncut(console, table)
     legend = (
         f"{PRICE} CER: of ticks 1 to the last, on the {options.reward_on} set. ±: 95 % interval over simulated "
         "episodes (Student's t)"
@@ -122,7 +122,7 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     require_picture(options.picture)
     panels, rows = {}, []
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
-        for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
+        for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True, repeated=True):
             if not (found := on_common_seeds(recorded_schedules(runs))):
                 continue  # exploring runs only
             name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
@@ -146,8 +146,10 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
         more = "the rule" if row.schedule == RECOMMENDED else row.more.text("+.2f") if row.more else "–"
         numbers = row.cost.text(".2f"), more, f"{row.cer:.2f}", f"{row.passes:.2f}"
         table.add_row(row.runs, str(row.seeds), f"{row.pass_price:g}", escape(row.schedule), *numbers)
-    console.print(table)
-    legend = f"The rule: {RECOMMENDED}. ±: 95 % interval over seeds (Student's t), differences paired by seed"
+    print_uncut(console, table)
+    legend = "±: 95 % interval over seeds (Student's t), differences paired by seed"
+    if any(row.schedule == RECOMMENDED for row in rows):
+        legend = f"The rule: {RECOMMENDED}. {legend}"
     console.print(escape(legend), highlight=False)
     if options.picture is not None:
         say(console, f"Picture: {options.picture}")
@@ -159,7 +161,7 @@ def _recorded_rows(found: list[ScheduleCosts], prices: RunPrices, runs: str) -> 
     ordered = sorted(found, key=lambda one: mean(one.costs(prices).values()))
     rule = next((one for one in found if one.schedule == RECOMMENDED), None)
     waits = [one for one in ordered if one.schedule.startswith("wait") and "replay" not in one.schedule][:1]
-    named = [one for one in ordered if one.schedule in (RECOMMENDED, _DOUBLING)]
+    named = [one for one in ordered if one.schedule in (RECOMMENDED, *DOUBLING)]
     return [
         RecordedRow(
             runs,

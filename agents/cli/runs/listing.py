@@ -10,7 +10,6 @@ import gymnasium
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 
 from agents.catalogue import hyperparameters
@@ -18,6 +17,7 @@ from agents.catalogue.hyperparameters import HyperParameter
 from agents.catalogue.methods import METHODS, TEXT_METHODS, method_for
 from agents.catalogue.recipes import recipe_for
 from agents.cli import json_output
+from agents.cli.console import print_uncut
 from agents.rl.registration import OF_RECORDED_RUNS, shipped_streams
 from alma_env.data.datasets import TEXT
 from alma_env.registration import ARRAYS_ID, PROTOCOLS, TEXT_ID, TEXT_TICKS
@@ -43,7 +43,7 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
-    _print_uncut(console, table)
+    print_uncut(console, table)
     return 0
 
 
@@ -70,12 +70,6 @@ def _streams() -> list[dict[str, Any]]:
             }
         )
     return streams
-
-
-def _print_uncut(console: Console, table: Table) -> None:
-    """Print a table in the width that its narrowest form needs: a narrow terminal then breaks lines, and cuts none."""
-    needed = Measurement.get(console, console.options.update(width=1_000), table).minimum
-    console.print(table, width=max(console.width, needed), crop=False)
 
 
 def agents(options: argparse.Namespace, console: Console) -> int:

@@ -68,10 +68,14 @@ def of_recordings(recordings: Iterable[Recording]) -> dict[int, Array]:
 def recorded(config: RunConfig) -> dict[int, Array]:
     """Return the curves of the recorded runs that come with the package and have the learner and stream of a run.
 
-    There may be none: few streams and learners were recorded.
+    The runs for the first surrogate are shown if there are any, or else those for the second one. There may be none:
+    few streams and learners were recorded.
     """
-    try:
-        known = shipped_runs(config.env)
-    except ValueError:
-        return {}
-    return of_recordings(recording for recording in known if recording.run_config.learner == config.learner)
+    for decisions in (False, True):
+        try:
+            known = shipped_runs(config.env, decisions=decisions)
+        except ValueError:
+            return {}
+        if found := of_recordings(one for one in known if one.run_config.learner == config.learner):
+            return found
+    return {}

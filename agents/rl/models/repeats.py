@@ -29,7 +29,8 @@ class Repeats:
     def of(cls, decisions: NDArray[np.int64], seeds: NDArray[np.int64]) -> Repeats:
         """Return the repeats among trainings with these numbers of the decisions so far, and these seeds."""
         _, first, number = np.unique(np.stack([decisions, seeds]), axis=1, return_index=True, return_inverse=True)
-        return cls(number, first, np.unique(decisions[first], return_inverse=True)[1])
+        # NumPy 2.0.0 returns the numbers as a row.
+        return cls(number.ravel(), first, np.unique(decisions[first], return_inverse=True)[1])
 
     @property
     def counted(self) -> NDArray[np.bool_]:

@@ -117,7 +117,7 @@ class TrainingModel:
         quality: standard deviation of the quality, in logits.
         parameters: float64 (growth steps + 1,): parameters by number of growth steps.
         flops: float64 (growth steps + 1, 2): FLOPs of a training by number of growth steps: fixed part, per mega-batch.
-        pass_flops: FLOPs of a full pass, see `learning_curve.full_pass_of`: the unit of the price of FLOPs.
+        pass_flops: FLOPs of a full pass, see `agents.rl.recorded.costs.full_pass_of`: the unit of the price of FLOPs.
         replays, restarts, grows: whether trainings with replay, restarts and growth were recorded.
     """
 

@@ -15,7 +15,7 @@ from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
-from agents.policies.file_checks import DAMAGED
+from agents.policies.file_checks import DAMAGED, damage
 from agents.policies.validation import check_types
 from agents.rl.recorded.recording import COLUMNS, FIELDS, Recording
 from agents.runs import run_folder
@@ -158,7 +158,7 @@ def load(file: Path) -> list[Recording]:
         return [_checked(Recording(**head, trainings=table)) for head, table in zip(heads, tables, strict=True)]
     except DAMAGED as error:
         raise ValueError(
-            f"recorded={str(file)!r}: cannot be read as recorded runs ({type(error).__name__}: {error}); write the "
+            f"recorded={str(file)!r}: cannot be read as recorded runs ({damage(error)}); write the "
             "file with `alma surrogate fit RUNS --out FILE.npz`"
         ) from error
 

@@ -31,8 +31,14 @@ def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
             schedule,
             {one.seed: one.cer for one in runs},
             {one.seed: float(one.column("flops").sum()) / full_pass for one in runs},
-            {one.seed: float(one.at_ticks("parameters", one.parameters)[1:].sum()) / one.parameters for one in runs},
+            {one.seed: _size(one) for one in runs},
         )
         for schedule, runs in found.items()
         if len({one.seed for one in runs}) > 1
     ]
+
+
+def _size(run: Recording) -> float:
+    """Return the sum of the sizes over the ticks; 0 for a learner that starts without parameters, which has no size."""
+    parameters = float(run.at_ticks("parameters", run.parameters)[1:].sum())
+    return parameters / run.parameters if run.parameters else 0.0

@@ -12,6 +12,7 @@ import numpy as np
 from agents.rl.recorded.recording import Recording
 from agents.rl.recorded.recordings import groups, load
 from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
+from alma_env.errors import did_you_mean
 
 SINGLE = "sm"  # the learner from which the others grow
 
@@ -31,9 +32,10 @@ def shipped_file(stream: str, *, decisions: bool = False) -> Path:
         return file
     if not (file := SHIPPED / f"{name}.npz").is_file():
         raise ValueError(
-            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}); "
-            "record runs with `alma surrogate record`, write a file with `alma surrogate fit RUNS --out FILE.npz`, and "
-            "give it: on the command line in the place of the id, in Python as recorded=FILE"
+            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}"
+            f"{did_you_mean(stream, shipped_streams())}); record runs with `alma surrogate record`, write a file with "
+            "`alma surrogate fit RUNS --out FILE.npz`, and give it: on the command line in the place of the id, in "
+            "Python as recorded=FILE"
         )
     return file
 
@@ -81,10 +83,12 @@ def recorded_groups(
     recorded: str | Path | None,
     *,
     decisions: bool = False,
+    repeated: bool = False,
 ) -> list[list[Recording]]:
     """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_runs`.
 
-    With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
+    With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows:
+    for a fit, which counts a run once, those that repeat none of them, and all of them if ``repeated``.
     """
     if recorded is None:
         file, all_runs = "the package", shipped_runs(stream, decisions=decisions)
@@ -92,6 +96,12 @@ def recorded_groups(
         file, all_runs = Path(recorded).name, load(Path(recorded))
     runs_of_stream = [one for one in all_runs if one.env == stream]
     found = groups(one for one in runs_of_stream if one.learner == learner)
+    if not runs_of_stream:
+        streams = sorted({one.env for one in all_runs})
+        raise ValueError(
+            f"stream={stream!r}: no runs in {file}, which has runs on {', '.join(streams) or 'no stream'}"
+            f"{did_you_mean(stream, streams)}; name one of these streams, or give a file with recorded runs of yours"
+        )
     if not found:
         known = "; ".join(sorted({f"{one.env}: {one.learner}" for one in all_runs}))
         raise ValueError(
@@ -114,7 +124,8 @@ def recorded_groups(
             f"width={width!r}: must be at least one width; leave it out for all of {file}, {recorded_widths}"
         )
     singles = runs_of_stream if decisions else []
-    return [[*found[key], *without_growth(found[key], singles)] for key in by_width if key[2] in widths]
+    chosen = [found[key] for key in by_width if key[2] in widths]
+    return [[*runs, *without_growth(runs, singles, repeated=repeated)] for runs in chosen]
 
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
@@ -123,20 +134,24 @@ def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
     return {one.learner for one in runs if one.env == stream}
 
 
-def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:
+def without_growth(
+    runs: Sequence[Recording], recorded: Sequence[Recording], *, repeated: bool = True
+) -> list[Recording]:
     """Return the recorded runs of the single model from which a learner grows, as runs of this learner.
 
     They are its runs without growth, up to rounding.
 
     Args:
-        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have,
-            under this name or with the same trainings.
+        runs: of the learner, with one width; if it never grows in them, none is returned.
         recorded: runs of the same stream.
+        repeated: whether to return runs with the same trainings as one of the learner under another name, such as an
+            exploring run; without them, a schedule may lack a seed.
     """
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
-    own, trained = {(one.schedule, one.seed) for one in runs}, {one.identity for one in runs}
+    own = {(one.schedule, one.seed) for one in runs}
+    trained = set() if repeated else {one.identity for one in runs}
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
         for one in recorded

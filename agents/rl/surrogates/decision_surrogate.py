@@ -158,16 +158,18 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
 
         Raises:
             RuntimeError: ``reset`` was not called, or the environment keeps the course of its episodes.
-            ValueError: the number of ticks is negative, or an episode would end.
+            ValueError: the number of ticks is negative or not whole, or an episode would end.
         """
         self._require_episodes()
         if self._pictures is not None:
             raise RuntimeError("wait() with the course of the episodes: it keeps no course; wait with step()")
         left = self.ticks - int(self._tick.max())
-        if not 0 <= ticks <= left:
+        if not (0 <= ticks <= left and ticks == int(ticks)):
             raise ValueError(
-                f"ticks={ticks}: must be from 0 to {left}, so that no episode ends; call step() at its end"
+                f"ticks={ticks}: must be a whole number from 0 to {left}, so that no episode ends; call step() at the "
+                "end of an episode"
             )
+        ticks = int(ticks)
         self._cer += ticks * self._error
         self._tick += ticks
         self._pending += ticks

@@ -204,6 +204,10 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         """Raise NotImplementedError: a step of this environment waits until the next training."""
         raise NotImplementedError("wait(): each step waits until the next training; call train_at() with its tick")
 
+    def keep_course(self) -> None:
+        """Raise NotImplementedError: a step of this environment has many ticks, of which a picture shows each."""
+        raise NotImplementedError("keep_course(): a step has many ticks; view an episode of DecisionSurrogateVectorEnv")
+
     @property
     def learners(self) -> Learners:
         """The state of each episode's learner, which no policy can see in a real run; copies."""

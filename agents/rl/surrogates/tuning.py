@@ -16,7 +16,7 @@ from agents.policies.choices import window
 from agents.policies.progress import Policy, Progress, decision_of, megabatches_of
 from agents.policies.specs import policy_from
 from agents.policies.waiting import FixedWait, Geometric
-from agents.rl.models.training_model import TrainingModel, require_all_decisions
+from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 
 FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
@@ -54,13 +54,13 @@ def candidates(ticks: int, *, replays: bool, restarts: bool = False, grows: bool
     Args:
         ticks: length of the stream, B.
         replays: whether schedules with replay are among them.
-        restarts: whether schedules that restart are among them; these replay everything.
+        restarts: whether schedules that restart are among them, if `replays`: these replay everything.
         grows: whether the learner can grow; then the schedules differ in growth, and none restarts.
     """
     kinds = ["none", f"last:{window(ticks)}", "all"] if replays else ["none"]
     if grows:
         kinds = [f"{kind},growth={growth}" for kind, growth in itertools.product(kinds, GROWTH)]
-    elif restarts:
+    elif replays and restarts:
         kinds += [f"all,restart={share}" for share in RESTARTS]
     rules = [f"geometric:factor={factor}" for factor in FACTORS]
     rules += [f"fixed:wait={wait}" for wait in sorted({max(ticks // share, 1) for share in WAIT_SHARES})]
@@ -80,8 +80,12 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
             f"schedule={schedule!r}: must depend on the ticks only, because one simulation makes its decisions for all "
             "episodes; use fixed, geometric or doubling, without growth=stall"
         )
-    if policy.replay or policy.restart:
-        require_all_decisions(models)
+    for name in ("replays", "restarts"):
+        if getattr(policy, name.removesuffix("s")) and not all(getattr(model, name) for model in models):
+            raise ValueError(
+                f"schedule={schedule!r}: it {name}, and a model was fitted to runs in which no training {name}; record "
+                "such runs with `alma surrogate record`, or give another schedule"
+            )
     env = DecisionSurrogateVectorEnv(episodes, models=models)
     env.reset(seed=0)
     totals = np.zeros((episodes, 3))

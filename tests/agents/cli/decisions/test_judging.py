@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,28 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
 
 
+def test_a_learned_policy_that_sees_prices_is_judged_as_a_learned_schedule_is():
+    learned = {"name": "learned", "digest": "0123", "replay": False, "growth": "never"}
+    seeing, blind = learned | {"pass_price": 10.0, "memory_price": 0.0}, learned
+    doubling = policy_from("doubling", grows=False, option="").as_plain_data()
+    runs = [fake_run(wait=None, policy=one, seed=seed) for one in (seeing, doubling) for seed in (0, 1)]
+    rivalries, *_ = compare_at_prices([*runs, fake_run(wait=1, seed=0), fake_run(wait=1, seed=1)])
+    assert {(one.pass_price, one.network) for one in rivalries} == {(10.0, "0123")}
+    assert {one.rival for one in rivalries} == {"best fixed wait", "doubling", "best schedule"}
+    with pytest.raises(ValueError, match="no run has a learned schedule, or a learned policy that sees prices; add"):
+        compare_at_prices([fake_run(wait=None, policy=blind), *runs[2:]])
+
+
+def test_a_narrow_terminal_breaks_lines_and_cuts_no_number(capsys, monkeypatch):
+    numbers = []
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["policy", "judge", "--recorded", "growth"]) == 0
+        printed = capsys.readouterr().out
+        numbers.append(sorted(re.findall(r"[\d.]*\d", printed.partition("hypervolume")[0])))
+    assert numbers[0] == numbers[1]
+
+
 def test_each_price_has_the_seeds_that_the_subject_has_there(tmp_path, capsys):
     network_of(0).save(file := tmp_path / "schedule.npz")
     out = str(tmp_path / "runs")
@@ -70,6 +93,11 @@ def test_each_price_has_the_seeds_that_the_subject_has_there(tmp_path, capsys):
 def test_a_subject_without_prices_is_refused():
     with pytest.raises(ValueError, match=r"prices=\(\) with subject='doubling': a subject needs prices"):
         compare_at_prices([], "doubling")
+
+
+def test_without_runs_no_schedule_is_called_the_subject():
+    with pytest.raises(ValueError, match="no run has this schedule; add runs of alma run … --policy"):
+        compare_at_prices([], "fixed:wait=1", [RunPrices(10)], ["doubling"])
 
 
 def _doubling_and_waiting(**keywords):

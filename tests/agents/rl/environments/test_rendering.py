@@ -164,6 +164,7 @@ def test_the_fixed_waits_of_a_real_stream_are_recorded_runs_of_the_same_learner(
     expected = fixed_waits.of_recordings(_recorded(width=4))
     assert list(env.fixed_waits) == [1, 5, 10, 20]
     assert all(np.array_equal(env.fixed_waits[wait], expected[wait]) for wait in expected)
+    assert list(gym.make(REAL, width=8).unwrapped.fixed_waits) == [1, 5, 10]  # recorded for the second surrogate only
     assert gym.make(REAL, **SMALL[REAL]).unwrapped.fixed_waits == {}  # other settings
     own = {2: np.full(21, 0.5)}
     env.fixed_waits = own

@@ -36,6 +36,13 @@ def test_a_full_pass_is_a_training_on_each_mega_batch_once():
         assert found[run.schedule].passes[run.seed] == pytest.approx(sum(2 + run.sizes) / (20 * (2 + 1)))
 
 
+def test_a_learner_that_starts_without_parameters_has_no_size():
+    runs = [dataclasses.replace(run, parameters=0) for run in waits(noise=0.1, seeds=(0, 1))]
+    found = recorded_schedules(runs)
+    assert found
+    assert all(set(one.size.values()) == {0.0} for one in found)
+
+
 def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
     for stream, usual, others in (
         ("Digits-ALMA-v0", 20, {}),

@@ -72,8 +72,9 @@ def test_no_episode_ends_or_keeps_its_course_while_it_waits_at_once(model):
     with pytest.raises(RuntimeError, match="reset"):
         env.wait(1)
     env.reset(seed=0)
-    for ticks in (-1, TICKS):
-        with pytest.raises(ValueError, match=f"ticks={ticks}: must be from 0 to {TICKS - 1}, so that no episode ends"):
+    for ticks in (-1, TICKS, 1.5, np.nan):
+        message = f"ticks={ticks}: must be a whole number from 0 to {TICKS - 1}, so that no episode ends"
+        with pytest.raises(ValueError, match=message):
             env.wait(ticks)
     env.wait(TICKS - 1)
     assert "final_info" in env.step([1, 0])[-1]

@@ -16,7 +16,7 @@ from agents.rl.models.training_fit import fit_trainings
 from agents.rl.recorded.recordings import save
 from agents.rl.surrogates.tuning import GROWTH, candidates, simulate
 
-from ..synthetic import TICKS, waits
+from ..synthetic import TICKS, recorded, waits
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def models():
 def test_every_candidate_can_be_read_and_differs():
     assert all("replay=none" in name for name in candidates(500, replays=False))
     assert not any("restart" in name for name in candidates(500, replays=True))
+    assert candidates(500, replays=False, restarts=True) == candidates(500, replays=False)
     names = candidates(500, replays=True, restarts=True)
     assert len(names) == len(set(names)) == 6 * (3 + 3) * 14
     assert len({policy_from(name) for name in names}) == len(names)
@@ -79,6 +80,26 @@ def test_a_schedule_without_growth_keeps_the_size_of_a_learner_that_can_grow(mod
 def test_a_schedule_that_depends_on_what_happens_is_refused(models, schedule, message):
     with pytest.raises(ValueError, match=message):
         simulate(models, schedule, 2)
+
+
+def test_a_decision_that_no_recorded_training_made_is_refused(models):
+    (model,) = models
+    can = {name: dataclasses.replace(model, **{name: True}) for name in ("replays", "restarts")}
+    for kind, name in (("replay=all", "replays"), ("restart=0.1", "restarts")):
+        schedule = f"geometric:{kind}"
+        assert simulate([can[name]], schedule, 2).cer.shape == (2,)
+        with pytest.raises(ValueError, match=f"schedule='{schedule}': it {name}, and a model .* no training {name}"):
+            simulate([can[name], model], schedule, 2)
+
+
+def test_own_runs_with_replay_and_without_restarts_are_tuned(capsys, tmp_path, monkeypatch):
+    fixed = [name for name in candidates(TICKS, replays=True) if name.startswith("fixed")]
+    monkeypatch.setattr(tuning, "candidates", lambda *ticks, **kinds: fixed if kinds["replays"] else [])
+    replayed = [recorded(f"replay {n}", lambda tick, n=n: (tick % n == 0, 1, 0), n, 0.05) for n in (2, 3, 4, 5)]
+    save([*waits(noise=0.05, seeds=(0, 1)), *replayed], file := tmp_path / "own.npz")
+    assert main(["surrogate", "tune", str(file), "--episodes", "2", "--pass-price", "0", "--json"]) == 0
+    told = [row["schedule"] for row in json.loads(capsys.readouterr().out)]
+    assert any("replay=all" in schedule for schedule in told)
 
 
 def test_a_file_of_own_runs_names_its_stream(capsys, tmp_path):
