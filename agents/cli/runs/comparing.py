@@ -14,6 +14,7 @@ from agents.analysis import waiting_comparison
 from agents.analysis.measures import DECLARED, OVER_BUDGET, engineering, explain, marked
 from agents.analysis.prices import Prices
 from agents.cli import json_output
+from agents.cli.console import print_uncut
 from agents.cli.runs.finished_runs import picture_folder
 from agents.figures import waiting
 from agents.figures.files import require_picture
@@ -52,6 +53,8 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
     comparisons = waiting_comparison.compare(found, prices)
     say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
+    without = [one.title for one in comparisons if one.best_fixed is None]
+    say(said, *(f"{title}: no run has a fixed waiting time; add runs of alma run … --wait 1 2 5" for title in without))
     if options.json:
         json_output.write([line for one in comparisons for line in _lines(one)])
         if options.picture:
@@ -68,7 +71,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
                 engineering(mean(schedule.comps.values())),
                 "best fixed" if schedule is one.best_fixed else "" if difference is None else difference.text("+.2f"),
             )
-        console.print(table)
+        print_uncut(console, table)
         console.print()
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
     marks = explain(schedule.marks for one in comparisons for schedule in one.schedules)

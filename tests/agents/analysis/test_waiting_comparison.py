@@ -89,6 +89,17 @@ def test_the_command_prints_a_line_for_each_schedule_and_draws_a_figure(capsys, 
     assert (folder / "waiting.png").stat().st_size > 10_000
 
 
+def test_a_comparison_without_a_fixed_waiting_time_says_so(capsys, tmp_path):
+    assert (
+        main(["run", "--width", "4", "--set", "epochs=1", "ticks=4", "--policy", "doubling", "--out", str(tmp_path)])
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["policy", "compare", str(tmp_path), "--json"]) == 0
+    message = "Digits-ALMA-v0, sm 4: no run has a fixed waiting time; add runs of alma run … --wait 1 2 5"
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_with_json_the_figure_is_drawn_if_it_is_asked_for(capsys, folder, tmp_path):
     assert main(["policy", "compare", str(folder), "--json", "--picture", str(tmp_path / "board.svg")]) == 0
     output = capsys.readouterr()
