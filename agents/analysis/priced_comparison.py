@@ -24,7 +24,7 @@ from agents.policies.specs import policy_from
 from agents.policies.waiting import SCHEDULES, Schedule
 from agents.runs.load import FinishedRun
 
-LEARNED = ("learned-schedule", "learned")  # of `alma policy train-schedule` and `alma policy train`
+_LEARNED = ("learned-schedule", "learned")  # of `alma policy train-schedule` and `alma policy train`
 _NAMED = {**dict.fromkeys(DOUBLING, "doubling"), RECOMMENDED: "the rule"}
 
 
@@ -195,7 +195,7 @@ def _schedule(text: str, *, grows: bool) -> Schedule:
 
 def _is_learned(group: SeedGroup) -> bool:
     """Return whether a network decides that sees prices."""
-    return _policy(group).get("name") in LEARNED and "pass_price" in _policy(group)
+    return _policy(group).get("name") in _LEARNED and "pass_price" in _policy(group)
 
 
 def _is(group: SeedGroup, schedule: Schedule) -> bool:
