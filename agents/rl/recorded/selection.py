@@ -124,8 +124,11 @@ def recorded_groups(
             f"width={width!r}: must be at least one width; leave it out for all of {file}, {recorded_widths}"
         )
     singles = runs_of_stream if decisions else []
-    chosen = [found[key] for key in by_width if key[2] in widths]
-    return [[*runs, *without_growth(runs, singles, repeated=repeated)] for runs in chosen]
+    chosen = []
+    for runs in (found[key] for key in by_width if key[2] in widths):
+        trained = set() if repeated else {one.identity for one in runs}
+        chosen.append([*runs, *(one for one in without_growth(runs, singles) if one.identity not in trained)])
+    return chosen
 
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
@@ -134,31 +137,27 @@ def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
     return {one.learner for one in runs if one.env == stream}
 
 
-def without_growth(
-    runs: Sequence[Recording], recorded: Sequence[Recording], *, repeated: bool = True
-) -> list[Recording]:
+def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:
     """Return the recorded runs of the single model from which a learner grows, as runs of this learner.
 
-    They are its runs without growth, up to rounding.
+    They are its runs without growth, up to rounding. Some may have the trainings of an exploring run of the learner;
+    without them, a schedule would lack a seed.
 
     Args:
-        runs: of the learner, with one width; if it never grows in them, none is returned.
+        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have
+            under this name.
         recorded: runs of the same stream.
-        repeated: whether to return runs with the same trainings as one of the learner under another name, such as an
-            exploring run; without them, a schedule may lack a seed.
     """
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
     own = {(one.schedule, one.seed) for one in runs}
-    trained = set() if repeated else {one.identity for one in runs}
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
         for one in recorded
         if one.learner == SINGLE
         and _start_of(one) == _start_of(first)
         and (f"{one.schedule}, growth never", one.seed) not in own
-        and one.identity not in trained
     ]
 
 

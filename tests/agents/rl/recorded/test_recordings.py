@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import shutil
 import zipfile
@@ -19,6 +20,11 @@ from agents.rl.models.learning_curve import fit
 from agents.rl.recorded import recordings
 
 from ..synthetic import waits
+
+
+@pytest.mark.parametrize("name", ["agents.rl.recordings", "agents.rl.models.recordings"])
+def test_the_former_names_of_the_module_still_work(name):
+    assert importlib.import_module(name) is recordings
 
 
 def test_a_recording_equals_the_run_folder(run_folder):
