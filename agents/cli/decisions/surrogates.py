@@ -124,8 +124,9 @@ def _validate_decisions(title: str, runs: list[Recording], episodes: int, consol
         console.print(f"no schedule has two runs; {of_runs}\n", highlight=False)
         return
     console.print(
-        f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}; of {found.near} near the best: "
-        f"{found.near_ranks:.3f}; quotient of the CER: {found.level:.3f}, of the spread: {found.spread:.2f}; "
+        f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}, of {found.near} near the best: "
+        f"{found.near_ranks:.3f}; estimates for other runs, real ones, of as many seeds: {found.real_ranks:.3f} and "
+        f"{found.real_near_ranks:.3f}; quotient of the CER: {found.level:.3f}, of the spread: {found.spread:.2f}; "
         f"{of_runs}; correlation of two schedules over seeds: {found.luck:.2f}; ±: standard deviation\n",
         highlight=False,
     )

@@ -22,6 +22,7 @@ EPISODES = 256  # of each run. The band of few episodes is too narrow: 64 episod
 _BAND = (0.05, 0.95)
 _FOLDS = 5  # of the seeds
 _FEWEST = 2  # runs of a schedule whose spread can be compared
+_SPLITS = 200  # of the seeds into halves
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class Fidelity:
         ranks: Spearman's correlation of their mean CER, real and simulated; NaN with fewer than 3 schedules.
         near: number of schedules that are near the best.
         near_ranks: the correlation among these.
+        real_ranks, real_near_ranks: what `ranks` and `near_ranks` would be if another set of as many real runs were in
+            the place of the simulations: an estimate from halves of the seeds. A target above it asks for more than
+            the runs can show.
         level: mean quotient of simulated and real mean CER.
         spread: quotient of the standard deviations over runs of a schedule, simulated and real (root mean squares).
         coverage: share of all runs, exploring runs included, inside the 90 % band of their simulations.
@@ -63,6 +67,8 @@ class Fidelity:
     ranks: float
     near: int
     near_ranks: float
+    real_ranks: float
+    real_near_ranks: float
     level: float
     spread: float
     coverage: float
@@ -148,6 +154,8 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
         ranks=spearman(real, simulated),
         near=int(near.sum()),
         near_ranks=spearman(real[near], simulated[near]),
+        real_ranks=_repeated_ranks(ranked),
+        real_near_ranks=_repeated_ranks([one for one, is_near in zip(ranked, near, strict=True) if is_near]),
         level=float(np.mean(simulated / real)) if len(real) else math.nan,
         spread=float(math.sqrt((spreads[:, 0] ** 2).mean() / (spreads[:, 1] ** 2).mean())) if len(real) else math.nan,
         coverage=float(np.mean(inside)),
@@ -160,6 +168,25 @@ def _means_of_runs(compared: Sequence[HeldOut]) -> tuple[NDArray[np.float64], ND
     """Return the real CER of each run, and the mean of its simulations."""
     real, simulated = ([getattr(one, name) for one in compared] for name in ("real", "simulated"))
     return np.concatenate(real), np.concatenate([episodes.mean(1) for episodes in simulated])
+
+
+def _repeated_ranks(ranked: Sequence[HeldOut]) -> float:
+    """Return the rank correlation of the mean CER in these runs and in as many others: 2r / (1 + r).
+
+    r is the mean rank correlation of two halves of the seeds, over random halves in which each schedule has runs. The
+    formula is that of Spearman and Brown.
+    """
+    seeds = np.unique(np.concatenate([one.seeds for one in ranked])) if ranked else np.zeros(0, int)
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(_SPLITS):
+        half = generator.permutation(seeds)[: len(seeds) // 2]
+        masks = [np.isin(one.seeds, half) for one in ranked]
+        if all(mask.any() and not mask.all() for mask in masks):
+            pairs = [(one.real[mask].mean(), one.real[~mask].mean()) for one, mask in zip(ranked, masks, strict=True)]
+            found.append(spearman(*np.array(pairs).reshape(-1, 2).T))
+    correlation = np.maximum(np.mean(found), 0) if found else math.nan
+    return float(2 * correlation / (1 + correlation))
 
 
 def _luck(ranked: Sequence[HeldOut]) -> float:

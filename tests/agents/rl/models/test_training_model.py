@@ -24,6 +24,7 @@ from agents.rl.recorded.recordings import load, save
 from agents.rl.recorded.selection import recorded_groups, shipped_file
 from agents.rl.surrogates.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.surrogates.fidelity import spearman
 
 from ..synthetic import TICKS as RECORDED_TICKS
 from ..synthetic import recorded, waits
@@ -187,6 +188,28 @@ def test_fidelity_counts_what_it_says():
     assert found.ranks == pytest.approx(0.4)
     assert found.coverage == pytest.approx(9 / 12)
     assert found.luck == pytest.approx(1)
+    assert found.real_ranks == pytest.approx(1)  # all seeds rank the schedules alike
+
+
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+def test_the_ranks_of_other_real_runs_are_estimated(noise):
+    """The estimate agrees with the correlation that two sets of runs of ten seeds do have, on average."""
+    rng = np.random.default_rng(5)
+    schedules, seeds = rng.normal(size=(100, 20)), np.arange(10)
+    real = schedules[:, :, None] + noise * rng.normal(size=(2, 100, 20, 10))
+    between = [spearman(*means) for means in real.mean(-1).swapaxes(0, 1)]
+    estimates = [
+        fidelity([HeldOut(str(name), seeds, cer, cer[:, None]) for name, cer in enumerate(runs)]).real_ranks
+        for runs in real[0, :10]
+    ]
+    assert np.mean(estimates) == pytest.approx(np.mean(between), abs=0.05)
+    assert np.mean(between) < 0.99
+
+
+def test_seeds_that_disagree_say_nothing_of_the_ranks():
+    cer = np.array([[1.0, 5], [2, 4], [3, 3], [4, 2], [5, 1]])
+    found = fidelity([HeldOut(str(number), np.arange(2), one, one[:, None]) for number, one in enumerate(cer)])
+    assert found.real_ranks == 0
 
 
 def test_exploring_runs_are_ranked_run_by_run():
