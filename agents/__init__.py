@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.learners.scikit import ScikitLearner as ScikitLearner
     from agents.learners.sm import SingleModel as SingleModel
     from agents.policies.exploring import Exploring as Exploring
-    from agents.policies.learned import LearnedPolicy as LearnedPolicy
-    from agents.policies.learned_schedule import LearnedSchedule as LearnedSchedule
+    from agents.policies.learned.policy import LearnedPolicy as LearnedPolicy
+    from agents.policies.learned.schedule import LearnedSchedule as LearnedSchedule
     from agents.policies.progress import Decision as Decision
     from agents.policies.progress import Policy as Policy
     from agents.policies.progress import Progress as Progress
@@ -55,6 +55,9 @@ __getattr__, __dir__, __all__ = lazy_names.attach(
         "experiments": "sweeps",
         "experiments.grid": "sweeps.grid",
         "experiments.sweep": "sweeps.sweep",
+        "policies.features": "policies.learned.features",
+        "policies.learned_schedule": "policies.learned.schedule",
+        "policies.priced_features": "policies.learned.priced_features",
         "waiting": "rl",
         "waiting.environment": "rl.environments.wait_env",
         "waiting.sb3": "rl.learning.sb3",

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from agents.analysis.best_waits import best_waits
+from agents.analysis.schedules.best_waits import best_waits
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval
 

@@ -19,8 +19,8 @@ from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy
-from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import SHIPPED, LearnedSchedule
+from agents.policies.learned.policy import LearnedPolicy
+from agents.policies.learned.schedule import SHIPPED, LearnedSchedule
 from agents.policies.specs import policy_from
 from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings

@@ -1,8 +1,8 @@
 """The best waiting time by width, with and without replay, on one stream or several.
 
 A large marker is the best waiting time. A small marker is another one that the seeds cannot exclude, see
-`agents.analysis.best_waits`. The place on the axis is the waiting time as a part of the stream, so streams of different
-lengths can be compared.
+`agents.analysis.schedules.best_waits`. The place on the axis is the waiting time as a part of the stream, so streams of
+different lengths can be compared.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from agents.analysis.best_waits import BestWait, best_waits
 from agents.analysis.markdown import signed, table
+from agents.analysis.schedules.best_waits import BestWait, best_waits
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import ALPHA
 from agents.figures import style

@@ -9,7 +9,7 @@ from statistics import mean
 
 from matplotlib.axes import Axes
 
-from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
+from agents.analysis.schedules.costs import RECOMMENDED, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.figures import style
 from agents.figures.files import write

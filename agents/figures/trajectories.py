@@ -12,7 +12,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from agents.analysis.best_waits import best_waits
+from agents.analysis.schedules.best_waits import best_waits
 from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.analysis.trajectories import quarters
 from agents.figures import style

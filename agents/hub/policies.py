@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.hub import repository
-from agents.policies.learned import LearnedPolicy
+from agents.policies.learned.policy import LearnedPolicy
 
 FILE = "policy.zip"
 

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from agents.policies.exploring import Exploring
-from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import LearnedSchedule
-from agents.policies.priced_features import PRICES
+from agents.policies.learned.policy import LearnedPolicy
+from agents.policies.learned.priced_features import PRICES
+from agents.policies.learned.schedule import LearnedSchedule
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -43,3 +44,15 @@ def test_every_public_name_is_importable():
     assert {"make", "run", "sweep", "Progress", "METHODS"} <= set(agents.__all__)
     assert all(getattr(agents, name) is not None for name in agents.__all__)
     assert callable(agents.sweep)
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("policies.features", "policies.learned.features"),
+        ("policies.priced_features", "policies.learned.priced_features"),
+        ("policies.learned_schedule", "policies.learned.schedule"),
+    ],
+)
+def test_a_moved_module_has_its_former_name(former, name):
+    assert importlib.import_module(f"agents.{former}") is importlib.import_module(f"agents.{name}")

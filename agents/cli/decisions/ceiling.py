@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from agents.analysis.schedule_costs import RunPrices
+from agents.analysis.schedules.costs import RunPrices
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_prices
-from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
-from agents.policies.priced_features import NAMES
+from agents.policies.learned.priced_features import NAMES
+from agents.policies.learned.schedule import SHIPPED, ScheduleNetwork
 from agents.policies.specs import LEARNED
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.recorded.selection import recorded_groups

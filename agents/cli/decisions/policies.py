@@ -18,7 +18,7 @@ from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
 from agents.cli.options.shared_options import prepare_file, price_word, require_settings
 from agents.cli.runs.run_sweep import OPTIONS, run_in_turn
-from agents.policies.priced_features import PRICES
+from agents.policies.learned.priced_features import PRICES
 from agents.policies.validation import key_values
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.saving import save_policy

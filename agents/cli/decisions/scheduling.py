@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agents.cli.decisions.tuning import named_runs
 from agents.cli.options.shared_options import prepare_file, price_word
-from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.learning.real_runs import RealRuns
 from agents.rl.learning.real_training_env import RealStream
 from agents.rl.learning.train_schedule import train_schedule as learn

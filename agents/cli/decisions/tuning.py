@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedule_costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
+from agents.analysis.schedules.costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.console import print_uncut

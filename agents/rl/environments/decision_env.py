@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices
 from agents.policies import Decision, Progress
 from agents.policies.choices import allowed_choices, choice_space, decision_of
-from agents.policies.priced_features import feature_space, features_of
+from agents.policies.learned.priced_features import feature_space, features_of
 from agents.rl.environments.full_pass import full_pass_flops
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.environments.rewards import Reward
@@ -46,8 +46,8 @@ class DecisionEnv(WaitEnv):
     stream, replay of the newest tenth and of everything are the same, and neither is masked.
 
     ## Observation Space
-    ``Box`` float32 (18,), bounded; `agents.policies.priced_features.FEATURES` has names, bounds and formulas. The
-    prices are part of it, and the names of stream and learner are not: one policy can serve all of them.
+    ``Box`` float32 (18,), bounded; `agents.policies.learned.priced_features.FEATURES` has names, bounds and formulas.
+    The prices are part of it, and the names of stream and learner are not: one policy can serve all of them.
 
     ## Rewards
     −(error + ``pass_price`` · full passes since the tick before + ``memory_price`` · size). A *full pass* is the FLOPs

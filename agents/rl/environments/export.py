@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
-from agents.policies.features import feature_space, features
+from agents.policies.learned.features import feature_space, features
 from agents.rl.environments.run_keywords import keywords_of
 from agents.rl.recorded.recording import Recording
 from alma_env.errors import how_to_install

@@ -25,7 +25,7 @@ from agents.catalogue.resolve import UnknownHyperparameterError
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
-from agents.policies.features import feature_space, features_of
+from agents.policies.learned.features import feature_space, features_of
 from agents.rl.environments.checks import checked_action, checked_seed, refuse_options
 from agents.rl.environments.keywords import keywords_of_class, unknown_keyword
 from agents.rl.environments.rewards import Reward
@@ -64,8 +64,8 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
     MaskablePPO: bool (2,), (6,) or (5,), see `agents.policies.actions.Actions.masks`.
 
     ## Observation Space
-    ``Box`` float32 (13,), bounded; `agents.policies.features.FEATURES` has names, bounds and formulas. No feature
-    depends on the test set. The observation after the last tick describes the end of the episode.
+    ``Box`` float32 (13,), bounded; `agents.policies.learned.features.FEATURES` has names, bounds and formulas. No
+    feature depends on the test set. The observation after the last tick describes the end of the episode.
 
     ## Rewards
     −(error + ``flops_price`` · teraFLOPs since the tick before + ``parameter_price`` · millions of parameters). The

@@ -19,9 +19,9 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import ConstantSchedule
 
-from agents.policies.known_states import KnownStates
-from agents.policies.learned_schedule import ScheduleNetwork
-from agents.policies.next_training import Menu
+from agents.policies.learned.known_states import KnownStates
+from agents.policies.learned.next_training import Menu
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.learning.real_runs import Played, RealRuns, player
 from agents.rl.learning.real_training_env import RealTrainingEnv
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.learning.real_training_env import RealStream, RealTrainingEnv
 from alma_env.errors import AlmaError
 

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agents.policies.choices import CHOICES
-from agents.policies.learned_schedule import at_training
-from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu, NextTraining
-from agents.policies.priced_features import feature_space
+from agents.policies.learned.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu, NextTraining
+from agents.policies.learned.priced_features import feature_space
+from agents.policies.learned.schedule import at_training
 from agents.rl.environments.checks import checked_action, checked_seed
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.environments.run_keywords import keywords_of
@@ -84,7 +84,7 @@ class RealStream:
 class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
     """Real runs of a learner; each step goes on to the next training.
 
-    An episode is the run of a `agents.policies.learned_schedule.LearnedSchedule` that makes the same decisions: its
+    An episode is the run of a `agents.policies.learned.schedule.LearnedSchedule` that makes the same decisions: its
     trainings, errors and sizes are equal to the last bit. (On a stream of one mega-batch, that schedule asks its rule
     instead.) The FLOPs of deciding are not charged.
 
@@ -102,7 +102,8 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
         stream: learner and stream.
         pass_price: errors that a full pass costs, or a range from which each episode draws.
         memory_price: errors per tick that the untrained size costs, or a range.
-        menu: the decisions, see `agents.policies.next_training`; by default with growth if the learner can grow.
+        menu: the decisions, see `agents.policies.learned.next_training`; by default with growth if the learner can
+            grow.
 
     Raises:
         ValueError: wrong prices or settings.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.policies.model_files import Normalisation, add_to_archive, kind_of
+from agents.policies.learned.model_files import Normalisation, add_to_archive, kind_of
 from alma_env.files import replacing
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policies.known_states import KnownStates
-from agents.policies.learned_schedule import ScheduleNetwork
-from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
+from agents.policies.learned.known_states import KnownStates
+from agents.policies.learned.next_training import WITH_GROWTH, WITHOUT_GROWTH
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.real_runs import FIRST_SEED, RealRuns
 from agents.rl.learning.train import require_seed

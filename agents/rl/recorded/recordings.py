@@ -15,7 +15,7 @@ from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
-from agents.policies.file_checks import DAMAGED, damage
+from agents.policies.learned.file_checks import DAMAGED, damage
 from agents.policies.validation import check_types
 from agents.rl.recorded.recording import COLUMNS, FIELDS, Recording
 from agents.runs import run_folder

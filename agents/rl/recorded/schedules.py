@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agents.analysis.schedule_costs import ScheduleCosts
+from agents.analysis.schedules.costs import ScheduleCosts
 from agents.rl.recorded.costs import full_pass_of
 from agents.rl.recorded.recording import Recording
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates
 
 from agents.policies.choices import megabatches_with
-from agents.policies.learned_schedule import ScheduleNetwork
-from agents.policies.next_training import REPLAYS
+from agents.policies.learned.next_training import REPLAYS
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.policies.progress import Progress
 from agents.policies.waiting import RULE
 from agents.rl.models.regression import Array, logistic, logit

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices
 from agents.policies.choices import CHOICES, GROW, MASKS, REPLAY, RESTART, TRAIN, choice_space, megabatches_with
+from agents.policies.learned.priced_features import PRICES, feature_space, features, write_waiting
 from agents.policies.masks import mask_state
-from agents.policies.priced_features import PRICES, feature_space, features, write_waiting
 from agents.rl.environments.checks import checked_count
 from agents.rl.environments.keywords import refuse_unknown
 from agents.rl.environments.price_range import PriceRange

@@ -181,7 +181,7 @@ class EpisodesVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         return self._shown.copy()
 
     def _progress(self, rows: Any) -> dict[str, Any]:
-        """Return the arguments of `agents.policies.features.features` for these episodes."""
+        """Return the arguments of `agents.policies.learned.features.features` for these episodes."""
         loss, error, previous_loss, previous_error = self._validation[:, rows]
         curve = self._curve[rows]
         return {

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from agents.policies.choices import megabatches_with
-from agents.policies.next_training import REPLAYS, WITH_GROWTH, WITHOUT_GROWTH, Menu
+from agents.policies.learned.next_training import REPLAYS, WITH_GROWTH, WITHOUT_GROWTH, Menu
 from agents.rl.models.training_model import TrainingModel, require_all_decisions
 from agents.rl.surrogates.checks import checked_fits
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -57,7 +57,7 @@ class NextTrainings:
 
     Attributes:
         tick: of the training, float64; infinite for none.
-        replay: one of `agents.policies.next_training.REPLAYS`.
+        replay: one of `agents.policies.learned.next_training.REPLAYS`.
         restart: whether it starts from a new random initialisation, bool.
         grow: whether the learner grows before it, bool; without effect on a learner that cannot grow, and before the
             first training.
@@ -100,7 +100,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         models: fitted models of trainings on streams of equal length.
         pass_price: errors that a full pass costs, or a range from which each episode draws.
         memory_price: errors per tick that the untrained size costs, or a range.
-        menu: the decisions, see `agents.policies.next_training`; by default with growth if a learner can grow.
+        menu: the decisions, see `agents.policies.learned.next_training`; by default with growth if a learner can grow.
 
     Raises:
         ValueError: no models, streams of different lengths, wrong prices, or a model that was fitted to runs without

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
-from agents.policies.features import feature_space, features, write_waiting
+from agents.policies.learned.features import feature_space, features, write_waiting
 from agents.rl.environments.checks import checked_count
 from agents.rl.environments.keywords import refuse_unknown
 from agents.rl.environments.rewards import Reward

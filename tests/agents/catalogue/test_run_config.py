@@ -11,8 +11,8 @@ import pytest
 
 import agents
 import alma_env
+from agents.analysis.schedules.waiting_rules import compare
 from agents.analysis.seed_groups import find_seed_groups
-from agents.analysis.waiting_comparison import compare
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build
 from agents.catalogue.data_facts import DataFacts, facts_of, known_facts

@@ -14,8 +14,8 @@ import pytest
 
 from agents.cli import main
 from agents.hub import policies, recorded_runs
-from agents.policies.features import feature_space
-from agents.policies.learned import LearnedPolicy
+from agents.policies.learned.features import feature_space
+from agents.policies.learned.policy import LearnedPolicy
 from agents.runs import load
 from agents.runs.ledger_columns import LedgerColumns
 from alma_env import Ledger

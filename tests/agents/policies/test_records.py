@@ -17,7 +17,7 @@ import alma_env
 from agents import Decision, Doubling, FixedWait, Progress, RandomWait, fixed_wait
 from agents.arena.bidder import wait
 from agents.policies import canonical, policy_record
-from agents.policies.learned_schedule import SHIPPED, LearnedSchedule
+from agents.policies.learned.schedule import SHIPPED, LearnedSchedule
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from agents.policies.known_states import KnownStates
-from agents.policies.learned_schedule import ScheduleNetwork
-from agents.policies.next_training import WITHOUT_GROWTH
-from agents.policies.priced_features import FEATURES
+from agents.policies.learned.known_states import KnownStates
+from agents.policies.learned.next_training import WITHOUT_GROWTH
+from agents.policies.learned.priced_features import FEATURES
+from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.models.regression import logit
 from agents.rl.recorded.recording import COLUMNS, Recording
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.analysis.priced_comparison import compare_at_prices
-from agents.analysis.schedule_costs import RunPrices
+from agents.analysis.schedules.comparison import compare_at_prices
+from agents.analysis.schedules.costs import RunPrices
 from agents.cli import main
-from agents.policies.next_training import WITH_GROWTH
+from agents.policies.learned.next_training import WITH_GROWTH
 from agents.policies.specs import policy_from
 
 from ...fake_runs import fake_run

@@ -14,7 +14,7 @@ import agents
 import alma_env
 from agents.policies import Decision
 from agents.policies.choices import CHOICES
-from agents.policies.priced_features import NAMES
+from agents.policies.learned.priced_features import NAMES
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.environments.full_pass import full_pass_flops
 from agents.rl.models.regression import logit

@@ -16,7 +16,7 @@ import agents
 import alma_env
 from agents.analysis.prices import reward_space
 from agents.policies import Decision
-from agents.policies.features import NAMES, feature_space
+from agents.policies.learned.features import NAMES, feature_space
 from alma_env.text.stream import tiny_text
 
 from ...ledgers import without_seconds

@@ -11,9 +11,9 @@ import pytest
 import agents
 import alma_env
 from agents.cli import main
-from agents.policies.known_states import KnownStates
-from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
-from agents.policies.priced_features import FEATURES, NAMES
+from agents.policies.learned.known_states import KnownStates
+from agents.policies.learned.priced_features import FEATURES, NAMES
+from agents.policies.learned.schedule import LearnedSchedule, ScheduleNetwork
 from agents.policies.progress import Progress, megabatches_of
 from agents.policies.specs import policy_from
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import agents
-from agents.policies import model_files
+from agents.policies.learned import model_files
 from agents.policies.progress import Progress
 from agents.rl import save_policy
 from agents.rl.learning.train import train_policy

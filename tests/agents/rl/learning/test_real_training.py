@@ -18,8 +18,8 @@ from gymnasium.utils.env_checker import check_env
 import agents
 import alma_env
 from agents.cli import main
-from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
-from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, NextTraining
+from agents.policies.learned.next_training import WITH_GROWTH, WITHOUT_GROWTH, NextTraining
+from agents.policies.learned.schedule import LearnedSchedule, ScheduleNetwork
 from agents.rl.environments.full_pass import full_pass_flops
 from agents.rl.learning.real_runs import FIRST_SEED, RealRuns, player
 from agents.rl.learning.real_training_env import RealStream, RealTrainingEnv

@@ -15,11 +15,11 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation
 import agents
 import agents.runs.run_folder
 import alma_env
-from agents.policies import model_files
 from agents.policies.actions import Actions
 from agents.policies.choices import decision_of
-from agents.policies.features import features_of
-from agents.policies.file_checks import digest_of
+from agents.policies.learned import model_files
+from agents.policies.learned.features import features_of
+from agents.policies.learned.file_checks import digest_of
 from agents.policies.specs import policy_from
 from agents.rl import save_policy
 from agents.rl.learning.train import train_policy

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from agents.cli import main
-from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
-from agents.policies.next_training import WITH_GROWTH
-from agents.policies.priced_features import FEATURES
+from agents.policies.learned.next_training import WITH_GROWTH
+from agents.policies.learned.priced_features import FEATURES
+from agents.policies.learned.schedule import LearnedSchedule, ScheduleNetwork
 from agents.rl.learning.train_schedule import train_schedule
 from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
 

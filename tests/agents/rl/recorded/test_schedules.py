@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
+from agents.analysis.schedules.costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.cli import main
 from agents.rl.recorded import recordings, selection
 from agents.rl.recorded.schedules import recorded_schedules

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.cli import main
-from agents.policies.learned_schedule import SHIPPED
+from agents.policies.learned.schedule import SHIPPED
 from agents.rl.recorded.recordings import save
 from agents.rl.surrogates import ceiling as module
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from agents.policies.next_training import MENUS, WITH_GROWTH, WITHOUT_GROWTH, NextTraining
+from agents.policies.learned.next_training import MENUS, WITH_GROWTH, WITHOUT_GROWTH, NextTraining
 from agents.policies.progress import megabatches_of
 from agents.rl.learning.train_schedule import train_schedule
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv

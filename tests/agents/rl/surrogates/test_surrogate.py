@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from agents.policies.features import NAMES
+from agents.policies.learned.features import NAMES
 from agents.rl.models.learning_curve import curves_for, fit
 from agents.rl.models.regression import logit
 from agents.rl.recorded import recordings, selection

@@ -19,10 +19,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies import features, priced_features
 from agents.policies.actions import KINDS, Actions
 from agents.policies.choices import choice_space
-from agents.policies.file_checks import DAMAGED, require_unchanged
+from agents.policies.learned import features, priced_features
+from agents.policies.learned.file_checks import DAMAGED, require_unchanged
 from alma_env.errors import how_to_install
 
 CHOICES = "choices"  # the kind of actions of the second version of the decision environments

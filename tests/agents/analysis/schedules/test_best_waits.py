@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.analysis.best_waits import best_waits, confidence_set
+from agents.analysis.schedules.best_waits import best_waits, confidence_set
 from agents.analysis.seed_groups import find_seed_groups
 
-from ..fake_runs import fake_run, measured_run
+from ...fake_runs import fake_run, measured_run
 
 
 def test_a_wait_is_excluded_if_another_one_is_lower_in_a_one_sided_test_at_a_corrected_level() -> None:

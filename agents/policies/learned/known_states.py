@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.priced_features import FEATURES, NAMES
+from agents.policies.learned.priced_features import FEATURES, NAMES
 
 _MARGIN = 0.02  # of the range of a feature, on either side
 _CENTRES = 512

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies import features as first_version
+from agents.policies.learned import features as first_version
 from agents.policies.progress import Progress
 from agents.policies.validation import check_types
 
@@ -79,7 +79,7 @@ def features(
         pass_price: errors that a full pass costs: one stage of the untrained network on each mega-batch.
         memory_price: errors per tick that a predictor of the size of the untrained one costs.
         grows: whether the learner can grow.
-        progress: the arguments of `agents.policies.features.features`.
+        progress: the arguments of `agents.policies.learned.features.features`.
     """
     ticks = progress["ticks"]
     old = first_version.features(**progress)[..., _OLD]

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.policies import features, priced_features
 from agents.policies.actions import Actions
 from agents.policies.choices import allowed_choices, decision_of
-from agents.policies.file_checks import digest_of
 from agents.policies.growing import growth as read_growth
-from agents.policies.model_files import CHOICES, Model, load
-from agents.policies.priced_features import PRICES, checked_prices
+from agents.policies.learned import features, priced_features
+from agents.policies.learned.file_checks import digest_of
+from agents.policies.learned.model_files import CHOICES, Model, load
+from agents.policies.learned.priced_features import PRICES, checked_prices
 from agents.policies.progress import Decision, Progress
 from agents.policies.replaying import replayed, shortest
 from alma_env.metering import meter

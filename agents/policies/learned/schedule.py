@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.policies.choices import window
-from agents.policies.file_checks import DAMAGED, damage, digest_of, require_unchanged
-from agents.policies.known_states import KnownStates
-from agents.policies.next_training import MENUS, WITH_GROWTH, Menu
-from agents.policies.priced_features import FEATURES, PRICES, checked_prices, features_of
+from agents.policies.learned.file_checks import DAMAGED, damage, digest_of, require_unchanged
+from agents.policies.learned.known_states import KnownStates
+from agents.policies.learned.next_training import MENUS, WITH_GROWTH, Menu
+from agents.policies.learned.priced_features import FEATURES, PRICES, checked_prices, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.waiting import RULE
 from alma_env.files import replacing
 from alma_env.metering import meter
 
-SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
+SHIPPED = {grows: Path(__file__).with_name(f"schedule{'_growing' * grows}.npz") for grows in (False, True)}
 BY_RULE = "rule"
 
 

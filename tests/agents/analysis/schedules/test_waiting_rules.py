@@ -10,12 +10,12 @@ import pytest
 from scipy.stats import ttest_rel
 
 from agents.analysis.prices import Prices
+from agents.analysis.schedules.waiting_rules import compare
 from agents.analysis.statistics import Interval, paired_difference
-from agents.analysis.waiting_comparison import compare
 from agents.cli import main
 from agents.runs import load, run_folder
 
-from ..fake_runs import fake_run
+from ...fake_runs import fake_run
 
 QUICK = ["--set", "epochs=20", "ticks=8", "--width", "4"]
 

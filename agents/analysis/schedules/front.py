@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.analysis.schedule_costs import ScheduleCosts
+from agents.analysis.schedules.costs import ScheduleCosts
 from agents.analysis.statistics import Interval
 
 MOST_PASSES = 2.0  # a fixed wait costs one; replay of everything, several

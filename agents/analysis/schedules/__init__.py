@@ -1,0 +1,1 @@
+"""Schedules of finished runs, compared by their errors, FLOPs and memory."""
