@@ -47,7 +47,7 @@ def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
     for stream, usual, others in (
         ("Digits-ALMA-v0", 20, {}),
         ("MNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}),
-        ("FashionMNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8}),
+        ("FashionMNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}),
     ):
         recorded = recordings.load(selection.shipped_file(stream, decisions=True))
         for width in {run.width for run in recorded if "exploring" not in run.schedule}:
