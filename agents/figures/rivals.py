@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.analysis.schedules.comparison import Rivalry
 from agents.analysis.schedules.costs import RunPrices
+from agents.analysis.schedules.priced_comparison import Rivalry
 from agents.figures import style
 from agents.figures.files import write
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.analysis.schedules.waiting_rules import ComparedSchedule, WaitingComparison
+from agents.analysis.schedules.waiting_comparison import ComparedSchedule, WaitingComparison
 from agents.figures import style
 from agents.figures.files import write
 

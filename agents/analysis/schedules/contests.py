@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from agents.analysis.measures import require_error_rate
 from agents.analysis.schedules.costs import RunPrices, ScheduleCosts
-from agents.analysis.schedules.waiting_rules import learners_of
+from agents.analysis.schedules.waiting_comparison import learners_of
 from agents.analysis.seed_groups import SeedGroup
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
@@ -65,15 +65,15 @@ class _Learner:
         record = AgentConfig({"policy": self.schedules[text].as_plain_data()}).schedule
         return [group for group in self.groups if _policy(group) == record]
 
-    def alike(self, text: str, other: str) -> bool:
-        """Return whether two texts mean the same schedule."""
-        return self.schedules[text] == self.schedules[other]
+    def same(self, text: str, subject: str | None) -> bool:
+        """Return whether a text means the schedule of the subject; never if the subject is a learned schedule."""
+        return subject is not None and self.schedules[text] == self.schedules[subject]
 
 
 def contests_of(
     runs: Sequence[FinishedRun], subject: str | None, prices: Sequence[RunPrices], rivals: Sequence[str]
 ) -> tuple[list[Contest], list[str]]:
-    """Return the contests of each learner, and messages; see `agents.analysis.schedules.comparison`."""
+    """Return the contests of each learner, and messages; see `agents.analysis.schedules.priced_comparison`."""
     texts = (*rivals, *([] if subject is None else [subject]))
     notes: list[str] = []
     learners = []
@@ -87,7 +87,7 @@ def contests_of(
         if not any(one.having(text) for one in learners):
             raise ValueError(f"{text}: no run has this schedule; add runs of alma run … --policy {text}")
     for text in rivals:
-        if subject and all(one.alike(text, subject) for one in learners):
+        if all(one.same(text, subject) for one in learners):
             raise ValueError(f"rival {text}: it is the subject; give another schedule, or leave it out")
     contests = [contest for one in learners for contest in _contests(one, subject, prices, rivals, notes)]
     if not contests:
@@ -135,7 +135,7 @@ def _contests(
     learned = [group for group in learner.groups if _is_learned(group)]
     own = [] if subject is None else learner.having(subject)
     others = [group for group in learner.groups if group not in learned and group not in own]
-    named = {text: learner.having(text) for text in rivals if not (subject and learner.alike(text, subject))}
+    named = {text: learner.having(text) for text in rivals if not learner.same(text, subject)}
     if subject is not None:
         return [_contest(learner, "", dict.fromkeys(prices, group), others, named, {}, notes) for group in own]
     networks: dict[str, dict[RunPrices, SeedGroup]] = {}

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedules.comparison import Rivalry, compare_at_prices
 from agents.analysis.schedules.contests import require_schedules
+from agents.analysis.schedules.priced_comparison import Rivalry, compare_at_prices
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, pairs_of_prices

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agents.analysis.measures import DECLARED, OVER_BUDGET, engineering, explain, marked
 from agents.analysis.prices import Prices
-from agents.analysis.schedules import waiting_rules
+from agents.analysis.schedules import waiting_comparison
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.cli.runs.finished_runs import picture_folder
@@ -22,7 +22,7 @@ from agents.runs import load
 from agents.sweeps.progress import say
 
 
-def _lines(comparison: waiting_rules.WaitingComparison) -> list[dict[str, Any]]:
+def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, Any]]:
     """The schedules of a comparison as data, for other programs."""
     return [
         {
@@ -51,7 +51,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     if not found:
         raise ValueError(f"{options.folder}: it holds no finished run; finish one first")
     heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
-    comparisons = waiting_rules.compare(found, prices)
+    comparisons = waiting_comparison.compare(found, prices)
     say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
     without = [one.title for one in comparisons if one.best_fixed is None]
     say(said, *(f"{title}: no run has a fixed waiting time; add runs of alma run … --wait 1 2 5" for title in without))

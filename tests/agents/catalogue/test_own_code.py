@@ -10,7 +10,7 @@ import pytest
 import agents
 import alma_env
 from agents.analysis import seed_groups, tables
-from agents.analysis.schedules.waiting_rules import compare
+from agents.analysis.schedules.waiting_comparison import compare
 from agents.catalogue import own_code
 from agents.catalogue.spec import RunSpec
 from agents.cli import main

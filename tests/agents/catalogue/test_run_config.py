@@ -11,7 +11,7 @@ import pytest
 
 import agents
 import alma_env
-from agents.analysis.schedules.waiting_rules import compare
+from agents.analysis.schedules.waiting_comparison import compare
 from agents.analysis.seed_groups import find_seed_groups
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build

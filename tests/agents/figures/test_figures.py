@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy.stats import t
 
 from agents import figures
-from agents.analysis.schedules.waiting_rules import compare
+from agents.analysis.schedules.waiting_comparison import compare
 from agents.analysis.seed_groups import find_seed_groups
 from agents.figures import style, waiting
 from agents.figures.panels import arrange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from agents.analysis.schedules.comparison import Rivalry
+from agents.analysis.schedules.priced_comparison import Rivalry
 from agents.analysis.statistics import Interval
 from agents.figures import rivals
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.analysis.schedules.comparison import compare_at_prices
 from agents.analysis.schedules.costs import RunPrices
+from agents.analysis.schedules.priced_comparison import compare_at_prices
 from agents.cli import main
 from agents.policies.learned.next_training import WITH_GROWTH
 from agents.policies.specs import policy_from

@@ -188,7 +188,7 @@ def test_fidelity_counts_what_it_says():
     assert found.ranks == pytest.approx(0.4)
     assert found.coverage == pytest.approx(9 / 12)
     assert found.luck == pytest.approx(1)
-    assert found.real_ranks == pytest.approx(1)  # all seeds rank the schedules alike
+    assert found.real_ranks == pytest.approx(1)  # each seed has the same order of schedules
 
 
 @pytest.mark.parametrize("noise", [0.5, 2.0])

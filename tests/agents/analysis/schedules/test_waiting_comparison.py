@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from agents.analysis.prices import Prices
-from agents.analysis.schedules.waiting_rules import compare
+from agents.analysis.schedules.waiting_comparison import compare
 from agents.analysis.statistics import Interval, paired_difference
 from agents.cli import main
 from agents.runs import load, run_folder
