@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from agents.rl.models.regression import POOL_SIZE, Array, Rows
 from agents.rl.models.stacked_costs import StackedCosts
-from agents.rl.models.training_model import FIRST_ERRORS, TrainingModel, Trainings, validation_noise, validation_terms
+from agents.rl.models.training_model import (
+    FIRST_ERRORS,
+    TrainingModel,
+    Trainings,
+    residual_unit,
+    validation_noise,
+    validation_terms,
+)
 
 
 class StackedModels(StackedCosts):
@@ -35,6 +42,7 @@ class StackedModels(StackedCosts):
         self._weights = {True: stacked("cold"), False: stacked("warm")}
         self._edges = {True: stacked("cold_edges"), False: stacked("warm_edges")}
         self._residuals = {True: stacked("cold_residuals"), False: stacked("warm_residuals")}
+        self._power = stacked("warm_power")
         self._validation = stacked("validation")
 
     def expected(self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_]) -> tuple[Array, Rows]:
@@ -58,6 +66,10 @@ class StackedModels(StackedCosts):
                 after[rows] = self._linear(terms, self._weights[is_cold], of)
         return after, pool
 
+    def unit(self, model: Rows, size: Array, cold: NDArray[np.bool_]) -> Array:
+        """Return the unit of the residual of the logit after trainings, float64 (n,); 1 if they are cold."""
+        return np.asarray(residual_unit(size, np.where(cold, 0.0, self._power[model])))
+
     def outcome(
         self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_], quality: Array, generator: np.random.Generator
     ) -> tuple[Array, Array, Array]:
@@ -74,6 +86,7 @@ class StackedModels(StackedCosts):
         for is_cold, residuals in self._residuals.items():
             rows = np.flatnonzero(cold == is_cold)
             rest[rows] = residuals[model[rows], pool[rows], drawn[rows]]
+        rest[:, 0] *= self.unit(model, trainings.size, cold)
         after = np.clip(after + rest[:, 0] + np.where(cold, 0.0, quality), self._low[model], self._high[model])
         terms = validation_terms(after, trainings.size)
         seen = self._linear(terms, self._validation, model) + rest[:, 1:] * validation_noise(after, trainings.size)

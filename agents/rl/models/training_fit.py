@@ -21,6 +21,7 @@ from agents.rl.models.training_model import (
     POOLS,
     TrainingModel,
     Trainings,
+    residual_unit,
     validation_noise,
     validation_terms,
 )
@@ -31,6 +32,7 @@ from agents.rl.recorded.selection import recorded_groups
 _ROUNDS = 6  # of estimating weights, spread of the residuals and spread of the quality in turn
 _APART = 3  # trainings this many stages apart share their quality, but nothing else that is random
 _LEAST_SPREAD = 0.02  # of a pool's residuals, in logits
+_LEAST_RESIDUAL = 0.001  # in logits; the logarithms of smaller ones would count most
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     validation_weights = np.stack([ridge(validation, column, unit**-2) for column, unit in columns], -1)
     residuals = np.empty_like(outputs)
     residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
+    power = _power(residuals[warm, 0], inputs.size[warm], pools, np.sqrt(held[warm]))
+    residuals[warm, 0] /= residual_unit(inputs.size[warm], power)
     residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
     residuals[:, 1:] = (outputs[:, 1:] - validation @ validation_weights) / noise
     widening = _widening(recordings)
@@ -123,6 +127,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         high=float(after.max() + 0.1),
         warm_edges=edges,
         warm_residuals=pooled(residuals[warm], pools, POOLS, generator),
+        warm_power=power,
         cold_edges=cold_edges,
         cold_residuals=pooled(residuals[cold], np.searchsorted(cold_edges, sizes, side="right"), COLD_POOLS, generator),
         quality=widening * quality,
@@ -231,6 +236,18 @@ def _mixed(
         variance = max(variance, 1e-5)
         ratio = float(np.mean(spread[pools] ** 2)) / variance
     return solved / scale, effects, math.sqrt(variance)
+
+
+def _power(residuals: Array, size: Array, pools: NDArray[np.int64], weights: Array) -> float:
+    """Return how fast residuals fall with the size of the training, inside of the pools: as size ** -power, or 0.
+
+    Residuals that grow with the size are errors of the regression for few and large trainings, and no luck.
+    """
+    logs = np.stack([np.log(size), np.log(np.hypot(residuals, _LEAST_RESIDUAL))])
+    total = np.bincount(pools, weights, POOLS)
+    means = np.stack([np.bincount(pools, weights * row, POOLS) for row in logs]) / np.maximum(total, 1e-12)
+    x, y = logs - means[:, pools]
+    return max(-float(weights @ (x * y)) / max(float(weights @ (x * x)), 1e-12), 0.0)
 
 
 def _widening(recordings: Sequence[Recording]) -> float:

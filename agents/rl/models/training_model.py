@@ -4,7 +4,8 @@ The state of a learner is the logit of its error. Two regressions predict the lo
 that start from a random initialisation (*cold*: the first training, and restarts), one for the others (*warm*). A cold
 training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after each
 later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
-from about the same error, because residuals are larger where errors are. A third regression predicts the validation
+from about the same error, because residuals are larger where errors are. The residual becomes smaller with the data,
+as a power of the number of mega-batches (`residual_unit`). A third regression predicts the validation
 loss and the validation error from the logit after the training. Their residuals are those of a mean over the validation
 examples, and become smaller with the data (`validation_noise`).
 
@@ -98,6 +99,11 @@ def validation_noise(after: Array, size: Array) -> Array:
     return np.stack([np.ones_like(error), np.sqrt(error * (1 - error))], -1) / np.sqrt(size)[:, None]
 
 
+def residual_unit(size: Any, power: Any) -> Any:
+    """Return the unit of the residual of the logit after warm trainings on these numbers of mega-batches."""
+    return size**-power
+
+
 @dataclass(frozen=True)
 class TrainingModel:
     """A fitted model of the trainings of one learner on streams with ``ticks`` mega-batches.
@@ -110,8 +116,9 @@ class TrainingModel:
         validation: weights, float64 (terms, 2).
         low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
         warm_edges: float64 (POOLS - 1,): logits of the error before a training that separate the pools.
-        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of logit, and of log validation loss and validation error in
-            units of `validation_noise`.
+        warm_residuals: float64 (POOLS, POOL_SIZE, 3): of the logit in units of `residual_unit`, and of log validation
+            loss and validation error in units of `validation_noise`.
+        warm_power: how fast the unit of the first of them falls with the data: 0, or positive.
         cold_edges: float64 (COLD_POOLS - 1,): log sizes that separate the pools.
         cold_residuals: float64 (COLD_POOLS, POOL_SIZE, 3).
         quality: standard deviation of the quality, in logits.
@@ -131,6 +138,7 @@ class TrainingModel:
     high: float
     warm_edges: Array
     warm_residuals: Array
+    warm_power: float
     cold_edges: Array
     cold_residuals: Array
     quality: float

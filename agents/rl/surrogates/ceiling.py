@@ -30,7 +30,7 @@ from agents.policies.progress import Progress
 from agents.policies.waiting import RULE
 from agents.rl.models.regression import Array, logistic, logit
 from agents.rl.models.stacked_models import StackedModels
-from agents.rl.models.training_model import TrainingModel, Trainings, require_all_decisions
+from agents.rl.models.training_model import TrainingModel, Trainings, require_all_decisions, residual_unit
 from agents.rl.surrogates.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv
 
 FACTORS = (1.1, 1.25, 1.4, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0)  # growth of the data until the next training
@@ -138,7 +138,8 @@ class Ceiling:
     def _warm(self, learners: Learners, tick: int, size: int, grow: int) -> Array:
         """Return the expected costs from this tick on, after a training that continues, float64 (n,)."""
         after, pool = self._expected(learners, tick, size, grow)
-        after = (after + learners.quality)[:, None] + self._residuals[False][pool]  # (n, residuals)
+        unit = residual_unit(size, self.model.warm_power)
+        after = (after + learners.quality)[:, None] + unit * self._residuals[False][pool]  # (n, residuals)
         state = learners.quality, learners.stages + 1, learners.processed + size, learners.grown + grow
         return np.asarray(self._value(tick, after, *(values[:, None] for values in state)).mean(1))
 

@@ -52,6 +52,7 @@ def truth() -> TrainingModel:
         high=4.0,
         quality=0.3,
         warm_residuals=residuals,
+        warm_power=0.0,
         cold_residuals=3 * residuals[:6],
         replays=True,
         restarts=True,
@@ -104,6 +105,7 @@ def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
     fitted = fit_trainings(episodes)
     assert fitted.quality == pytest.approx(0.3, rel=0.2)
     assert fitted.warm_residuals[..., 0].std() == pytest.approx(0.1, rel=0.15)
+    assert fitted.warm_power == pytest.approx(0, abs=0.1)
     assert fitted.cold_residuals[..., 0].std() == pytest.approx(math.hypot(0.3, 0.0), rel=0.15)
     draw = np.random.default_rng(5)
     env = DecisionSurrogateVectorEnv(512, models=[fitted])
@@ -118,6 +120,22 @@ def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
             ours, theirs = (logit(one._error) for one in (env, other))
             assert abs(ours.mean() - theirs.mean()) < 0.12, tick
             assert ours.std() == pytest.approx(theirs.std(), rel=0.2), tick
+
+
+@pytest.mark.parametrize("power", [0.5, -0.5])
+def test_residuals_fall_with_the_size_of_the_training(truth, power):
+    """Without quality, whose estimate has errors of any size. Residuals that grow with the size have one unit."""
+    uneven = dataclasses.replace(truth, quality=0.0, warm_power=power)
+    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8"]
+    runs = [
+        dataclasses.replace(record(uneven, schedule, 100 * number + seed), seed=seed)
+        for number, schedule in enumerate(schedules)
+        for seed in range(24)
+    ]
+    fitted = fit_trainings(runs)
+    assert fitted.warm_power == pytest.approx(max(power, 0), abs=0.1)
+    if power > 0:
+        assert fitted.warm_residuals[..., 0].std() == pytest.approx(0.1, rel=0.15)
 
 
 def test_what_the_regression_misses_of_a_schedule_is_no_quality(truth):
