@@ -94,7 +94,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     )
     seeds = np.repeat([recording.seed for recording in recordings], [len(run.cold) for run in runs])
     repeats = Repeats.of(decisions[warm], seeds[warm])
-    weights, effects, quality = _mixed(
+    weights, effects, shares, quality = _mixed(
         inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools, repeats
     )
     cold_terms = inputs.of(cold).cold()
@@ -105,7 +105,9 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     validation_weights = np.stack([ridge(validation, column, unit**-2) for column, unit in columns], -1)
     residuals = np.empty_like(outputs)
     residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
-    power = _power(residuals[warm, 0], inputs.size[warm], pools, np.sqrt(held[warm]))
+    # The quality of a segment follows its trainings, most of all where they are few and large: _widening corrects the
+    # mean of what is missing in the residuals, and not how it depends on the size.
+    power = _power(residuals[warm, 0] / np.sqrt(1 - shares), inputs.size[warm], pools, np.sqrt(held[warm]))
     residuals[warm, 0] /= residual_unit(inputs.size[warm], power)
     residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
     residuals[:, 1:] = (outputs[:, 1:] - validation @ validation_weights) / noise
@@ -192,7 +194,7 @@ def _mixed(
     segments: NDArray[np.int64],
     pools: NDArray[np.int64],
     repeats: Repeats,
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array, Array, float]:
     """Fit a linear mixed model: outputs = terms · weights + quality of the segment + residual.
 
     The spread of the residuals differs by pool. The variance of the quality is the mean product of two residuals of a
@@ -203,7 +205,9 @@ def _mixed(
     With the variance of each pool they would shrink less, and simulations of held-out runs would be no better.
 
     Returns:
-        weights (terms,), the quality of each training's segment (n,), and the standard deviation of the quality.
+        weights (terms,), the quality of each training's segment (n,), the weight of the training in this quality (n,),
+        from 0 to 1, and the standard deviation of the quality. With a weight of h, the variance of a residual is
+        1 - h times that of the luck of a training.
     """
     scale = np.maximum(np.abs(terms).max(0), 1e-12)
     design, (_, segment) = terms / scale, np.unique(segments, return_inverse=True)
@@ -235,7 +239,7 @@ def _mixed(
         variance = np.average(own[earlier] * own[later], weights=precision) if len(later) else 0.0
         variance = max(variance, 1e-5)
         ratio = float(np.mean(spread[pools] ** 2)) / variance
-    return solved / scale, effects, math.sqrt(variance)
+    return solved / scale, effects, trust / total[segment], math.sqrt(variance)
 
 
 def _power(residuals: Array, size: Array, pools: NDArray[np.int64], weights: Array) -> float:
