@@ -28,7 +28,7 @@ _FILES = {
     "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
-    "growth": ("learned-growth",),
+    "growth": ("learned-growth", "learned-gmoe"),
     "longer": ("learned-growth", "learned-longer"),
     "told": ("learned-growth", "learned-told"),
     "after": ("learned-growth", "learned-after"),
