@@ -78,23 +78,24 @@ def make(
     method = method_for(id, facts_of(env).recipe.backbone)
     if isinstance(policy, str):
         policy = policy_from(policy, grows=method.grows, option="policy=")
-    elif policy is not None:
-        policy = _for_method(policy, method)
+    if policy is not None:
+        policy = for_method(policy, method)
     keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
     config = resolve_agent(id, facts_of(env), policy=policy, device=device, **keywords, **hyperparameters)
     return build(config, env, policy=policy, on_epoch=on_epoch)
 
 
-def _for_method(policy: Policy, method: Method) -> Policy:
+def for_method(policy: Policy, method: Method) -> Policy:
     """Return the policy as it decides for a method.
 
-    A learned policy does not grow a method that cannot grow. A network of the package is the one for such methods.
+    A learned policy does not grow a method that cannot grow, and knows whether growth makes trainings dearer. A network
+    of the package is the one for such methods.
     """
+    if not isinstance(policy, LearnedPolicy | LearnedSchedule):
+        return policy
     if isinstance(policy, LearnedSchedule) and policy.path in SHIPPED.values():
-        return dataclasses.replace(policy, path=None, grows=method.grows)
-    if isinstance(policy, LearnedPolicy | LearnedSchedule) and policy.grows and not method.grows:
-        return dataclasses.replace(policy, grows=False)
-    return policy
+        policy = dataclasses.replace(policy, path=None, grows=method.grows)
+    return dataclasses.replace(policy, grows=policy.grows and method.grows, free_growth=method.free_growth)
 
 
 def build(

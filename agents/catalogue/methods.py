@@ -34,6 +34,8 @@ class Method:
         learner: creates the learner from a function that builds the untrained predictor, a trainer, and keywords.
         keywords: the method's own hyper-parameters and their defaults; every agent and every stage has others.
         grows: whether the method grows; by default it grows before every stage but the first.
+        free_growth: whether a stage after a growth step costs as many FLOPs as one without; the step freezes what the
+            method had before.
         always: whether the method trains at every tick on all data so far.
         keywords_of: the callable whose annotations are the types of keywords that ``learner`` passes on.
         body: creates the network that the method trains.
@@ -43,6 +45,7 @@ class Method:
     learner: Callable[..., NetworkLearner[Any]]
     keywords: dict[str, Any]
     grows: bool = False
+    free_growth: bool = False
     always: bool = False
     keywords_of: Callable[..., object] | None = None
     body: Body = backbones.plain
@@ -91,6 +94,7 @@ METHODS: dict[str, Method] = {
         GEns,
         {"members": 1, "warm_start": False, "space": "prob"},
         grows=True,
+        free_growth=True,
     ),
     "gmoe": Method(
         "gMoE, growing mixture of experts: the expert with the largest loss is split before each stage",
@@ -110,6 +114,7 @@ METHODS: dict[str, Method] = {
         _ensemble_of_mixtures,
         {"experts": 2, "members": 1, "warm_start": False, "space": "prob"},
         grows=True,
+        free_growth=True,
         keywords_of=GEns,
         body=backbones.mixture,
     ),

@@ -15,7 +15,7 @@ import torch
 
 import alma_env
 from agents.catalogue import own_code
-from agents.catalogue.build import build
+from agents.catalogue.build import build, for_method
 from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
 from agents.catalogue.methods import method_for
 from agents.catalogue.resolve import resolve_agent
@@ -153,8 +153,10 @@ class RunSpec:
     def _policy(self, facts: DataFacts) -> Policy | None:
         if self.policy is None:
             return None
-        grows = not own_code.is_own(self.agent) and method_for(self.agent, facts.recipe.backbone).grows
-        return policy_from(self.policy, grows=grows)
+        if own_code.is_own(self.agent):
+            return policy_from(self.policy)
+        method = method_for(self.agent, facts.recipe.backbone)
+        return for_method(policy_from(self.policy, grows=method.grows), method)
 
     def _given(self, facts: DataFacts) -> dict[str, Any]:
         """The options and hyper-parameters that differ from their defaults, for a function of the user."""

@@ -18,13 +18,20 @@ from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_prices
-from agents.policies.learned.priced_features import NAMES
+from agents.policies.learned.priced_features import NAMES, can_grow
 from agents.policies.learned.schedule import SHIPPED, ScheduleNetwork
 from agents.policies.specs import LEARNED
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.models.training_model import TrainingModel
 from agents.rl.recorded.selection import recorded_groups
 from agents.rl.surrogates.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.surrogates.tuning import simulate
+
+_GROWTH = {  # by the feature `can_grow`
+    0.0: "do not grow",
+    0.5: "grow while the FLOPs of a training stay the same",
+    1.0: "grow and need more FLOPs then",
+}
 
 
 @dataclass(frozen=True)
@@ -81,14 +88,13 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _network(policy: str, prices: list[RunPrices], *, grows: bool) -> ScheduleNetwork:
+def _network(policy: str, prices: list[RunPrices], model: TrainingModel) -> ScheduleNetwork:
     """Return the network of ``--policy``; ValueError if it does not know such a learner or a price."""
-    network = ScheduleNetwork.read(SHIPPED[grows] if policy == LEARNED else Path(policy))
-    can_grow = NAMES.index("can_grow")
-    if not network.known.low[can_grow] <= grows <= network.known.high[can_grow]:
-        known, needed = ("do not grow", "grow") if grows else ("grow", "do not grow")
+    network = ScheduleNetwork.read(SHIPPED[model.grows] if policy == LEARNED else Path(policy))
+    growth, place = float(can_grow(model.grows, model.free_growth)), NAMES.index("can_grow")
+    if not network.known.low[place] <= growth <= network.known.high[place]:
         raise ValueError(
-            f"--policy {policy}: it was learned on learners that {known}; give a schedule of learners that {needed}"
+            f"--policy {policy}: it was not learned on learners that {_GROWTH[growth]}; give a schedule of such learners"
         )
     for name in RunPrices._fields:
         low, high = network.about[name]
@@ -103,7 +109,7 @@ def _rows(options: argparse.Namespace, prices: list[RunPrices]) -> Iterator[Row]
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
             model = fit_trainings(runs)
-            network = _network(options.policy, prices, grows=model.grows)
+            network = _network(options.policy, prices, model)
             by_rule = simulate([model], RULE_SPEC, options.episodes)
             title = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
             for both in prices:

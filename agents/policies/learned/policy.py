@@ -41,6 +41,8 @@ class LearnedPolicy:
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
         grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments. `agents.make`
             changes it to False for a method that does not grow.
+        free_growth: whether growth leaves the FLOPs of its trainings as they are, as that of gens does; `agents.make`
+            sets it to that of the method.
         pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
             for models that were trained on this environment or its surrogate. A price beyond those of the training,
             which `agents.rl.save_policy` writes into the file, counts as the nearest of them.
@@ -58,6 +60,7 @@ class LearnedPolicy:
     replay: bool | str = False
     growth: str = "never"
     grows: bool = True
+    free_growth: bool = False
     pass_price: float = 0.0
     memory_price: float = 0.0
     digest: str = field(init=False)
@@ -96,7 +99,10 @@ class LearnedPolicy:
         """Return the record: digest and fields, but not the path, since the file may move before a run continues."""
         record = {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
         record |= {} if self.grows or self._model.kind == "train" else {"grows": False}  # changes masks and features
-        return record | ({name: getattr(self, name) for name in PRICES} if self._model.kind == CHOICES else {})
+        if self._model.kind != CHOICES:
+            return record
+        record |= {"free_growth": True} if self.grows and self.free_growth else {}  # changes features
+        return record | {name: getattr(self, name) for name in PRICES}
 
     @property
     def _model(self) -> Model:
@@ -107,7 +113,7 @@ class LearnedPolicy:
         at = {"tick": now.tick, "pending": now.pending, "stages": now.stages}
         if self._model.kind == CHOICES:
             prices = {name: float(np.clip(getattr(self, name), *self._model.prices.get(name, _ANY))) for name in PRICES}
-            seen = priced_features.features_of(now, **prices, grows=self.grows)
+            seen = priced_features.features_of(now, **prices, grows=self.grows, free_growth=self.free_growth)
             choice = self._action(now, seen, allowed_choices(**at, grows=self.grows))
             return decision_of(choice, now.ticks, grows=self.grows)
         actions = Actions(self._model.kind, self.grows)

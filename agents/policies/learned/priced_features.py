@@ -40,7 +40,7 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
         "ln(1 + 1000 m) / ln(1 + 1000), with m the errors per tick that the size of the untrained predictor costs, at "
         "most 1",
     ),
-    ("can_grow", 0, 1, "1 if the learner can grow, else 0"),
+    ("can_grow", 0, 1, "0: the learner cannot grow; 0.5: growth leaves the FLOPs of a training as they are; else 1"),
 )
 NAMES = tuple(name for name, *_ in FEATURES)
 _OLD = [first_version.NAMES.index(name) for name in NAMES if name in first_version.NAMES]
@@ -69,6 +69,7 @@ def features(
     pass_price: Any,
     memory_price: Any,
     grows: Any,
+    free_growth: Any,
     **progress: Any,
 ) -> NDArray[np.float32]:
     """Return eighteen numbers in the order of `FEATURES`, each within its bounds, float32 (18,) or (n, 18).
@@ -79,6 +80,7 @@ def features(
         pass_price: errors that a full pass costs: one stage of the untrained network on each mega-batch.
         memory_price: errors per tick that a predictor of the size of the untrained one costs.
         grows: whether the learner can grow.
+        free_growth: whether growth leaves the FLOPs of a training as they are; without effect unless the learner grows.
         progress: the arguments of `agents.policies.learned.features.features`.
     """
     ticks = progress["ticks"]
@@ -89,8 +91,13 @@ def features(
     new[..., 2] = np.log1p(pass_price) / math.log1p(HIGHEST_PASS_PRICE)
     new[..., 3] = _pending_price(pass_price, progress["pending"], ticks)
     new[..., 4] = np.log1p(np.multiply(memory_price, _STEPS)) / math.log1p(_STEPS * HIGHEST_MEMORY_PRICE)
-    new[..., 5] = grows
+    new[..., 5] = can_grow(grows, free_growth)
     return np.concatenate([old, np.clip(new, 0, 1)], -1)
+
+
+def can_grow(grows: Any, free_growth: Any) -> Any:
+    """Return the feature ``can_grow`` of a learner, or of each of several learners."""
+    return np.where(free_growth, 0.5, 1.0) * grows
 
 
 def write_waiting(out: NDArray[np.float32], *, tick: Any, ticks: int, pending: Any, pass_price: Any) -> None:
@@ -103,7 +110,9 @@ def _pending_price(pass_price: Any, pending: Any, ticks: int) -> Any:
     return np.log1p(np.multiply(pass_price, pending) / ticks) / math.log1p(HIGHEST_PASS_PRICE)
 
 
-def features_of(now: Progress, *, pass_price: float, memory_price: float, grows: bool) -> NDArray[np.float32]:
+def features_of(
+    now: Progress, *, pass_price: float, memory_price: float, grows: bool, free_growth: bool
+) -> NDArray[np.float32]:
     """Return the features of one run, float32 (18,).
 
     Raises:
@@ -116,4 +125,5 @@ def features_of(now: Progress, *, pass_price: float, memory_price: float, grows:
         pass_price=pass_price,
         memory_price=memory_price,
         grows=grows,
+        free_growth=free_growth,
     )

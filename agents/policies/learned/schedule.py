@@ -149,6 +149,8 @@ class LearnedSchedule:
         pass_price: errors that a full pass costs, see `agents.rl.DecisionEnv`.
         memory_price: errors per tick that the size of the untrained predictor costs.
         grows: whether the learner can grow.
+        free_growth: whether growth leaves the FLOPs of its trainings as they are, as that of gens does; `agents.make`
+            sets it to that of the method.
 
     Attributes:
         digest: digest of the file's bytes, which identifies the network in the record of a run.
@@ -161,6 +163,7 @@ class LearnedSchedule:
     pass_price: float = 0.0
     memory_price: float = 0.0
     grows: bool = False
+    free_growth: bool = False
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,7 +183,8 @@ class LearnedSchedule:
             "memory_price": self.memory_price,
         }
         usual = _network(str(self.path), self.digest).menu is WITH_GROWTH
-        return record if self.grows == usual else {**record, "grows": self.grows}
+        record |= {} if self.grows == usual else {"grows": self.grows}
+        return record | ({"free_growth": True} if self.grows and self.free_growth else {})
 
     def __call__(self, now: Progress, /) -> Decision:
         """Return the decision for this tick."""
@@ -188,7 +192,7 @@ class LearnedSchedule:
         network = _network(str(self.path), self.digest)
         with meter.phase("policy"):
             prices = {name: float(np.clip(getattr(self, name), *network.about[name])) for name in PRICES}
-            seen = features_of(at_training(now), **prices, grows=self.grows)
+            seen = features_of(at_training(now), **prices, grows=self.grows, free_growth=self.free_growth)
             # The only tick of a stream with one mega-batch looks like the end of a longer one, where nothing is left.
             if now.ticks == 1 or not network.known.contain(seen[None]).all():
                 rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE

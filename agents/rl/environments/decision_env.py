@@ -90,7 +90,7 @@ class DecisionEnv(WaitEnv):
         super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
         self._arguments = {"stream": stream, "learner": learner, "pass_price": pass_price}
         self._arguments |= {"memory_price": memory_price, "reward_on": reward_on, **keywords}
-        self.grows = self.actions.grows
+        self.grows = self.method.grows
         self.actions = _Choices(self.alma.ticks, self.grows)
         self.pass_price = self.memory_price = 0.0  # of the episode
         self.action_space = choice_space()
@@ -112,9 +112,8 @@ class DecisionEnv(WaitEnv):
 
     def seen_at(self, progress: Progress) -> NDArray[np.float32]:
         """Return the observation for a progress at the prices of the episode, float32 (18,)."""
-        return np.asarray(
-            features_of(progress, pass_price=self.pass_price, memory_price=self.memory_price, grows=self.grows)
-        )
+        prices = {"pass_price": self.pass_price, "memory_price": self.memory_price}
+        return np.asarray(features_of(progress, **prices, grows=self.grows, free_growth=self.method.free_growth))
 
     def _reward_vector(self, error: float, flops: int, parameters: int) -> NDArray[np.float64]:
         first = self.ledger[0].parameters

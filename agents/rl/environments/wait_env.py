@@ -140,6 +140,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
             raise ValueError(
                 f"learner={learner!r}: it trains at every tick, so there is no decision; choose another learner"
             )
+        self.method = method
         self.actions: Any = Actions(actions, method.grows, replay, grow)
         self.action_space = self.actions.space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.catalogue.methods import METHODS
 from agents.rl.models.regression import RIDGE, Array, logit, pooled, ridge
 from agents.rl.models.repeats import Repeats, number_decisions
 from agents.rl.models.training_model import (
@@ -139,6 +140,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
         restarts=any(recording.column("restart").any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
+        free_growth=(method := METHODS.get(first.learner)) is not None and method.free_growth,
     )
 
 

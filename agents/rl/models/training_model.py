@@ -126,6 +126,7 @@ class TrainingModel:
         flops: float64 (growth steps + 1, 2): FLOPs of a training by number of growth steps: fixed part, per mega-batch.
         pass_flops: FLOPs of a full pass, see `agents.rl.recorded.costs.full_pass_of`: the unit of the price of FLOPs.
         replays, restarts, grows: whether trainings with replay, restarts and growth were recorded.
+        free_growth: whether growth leaves the FLOPs of a training as they are; a fact of the method.
     """
 
     ticks: int
@@ -148,6 +149,7 @@ class TrainingModel:
     replays: bool
     restarts: bool
     grows: bool
+    free_growth: bool
 
 
 def require_all_decisions(models: Sequence[TrainingModel]) -> None:

@@ -256,6 +256,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
             pass_price=self._prices[0, rows],
             memory_price=self._prices[1, rows],
             grows=self._stacked.grows[self._curve[rows]],
+            free_growth=self._stacked.free_growth[self._curve[rows]],
         )
 
     def action_masks(self) -> NDArray[np.bool_]:

@@ -302,3 +302,11 @@ def test_settings_of_a_stage_have_their_types(settings, message):
     with pytest.raises(ValueError, match=message):
         agents.StageSettings(**settings)
     assert type(agents.StageSettings(epochs=np.int64(3)).epochs) is int
+
+
+@pytest.mark.parametrize("id", [id for id, method in METHODS.items() if method.grows])
+def test_growth_makes_stages_dearer_unless_it_is_free_for_the_method(id):
+    env = images() if id == "ff" else digits()
+    ledger = run(env, make(id, env, wait=1))
+    first, *_, last = (sum(row.flops.values()) for row in ledger if row.flops)
+    assert (last < 1.05 * first) == METHODS[id].free_growth  # mega-batches may differ by an example

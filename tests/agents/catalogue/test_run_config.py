@@ -63,7 +63,17 @@ def test_a_learned_schedule_does_not_grow_a_learner_that_cannot() -> None:
     agent = agents.make("sm", env, policy=growing)
     assert agent.policy == agents.LearnedSchedule(pass_price=1.0)
     assert agent.policy.as_plain_data() == agent.config["policy"]
-    assert agents.make("gens", env, policy=growing).policy == growing
+    assert agents.make("gmoe", env, policy=growing).policy == growing
+
+
+def test_a_learned_schedule_is_told_that_growth_of_gens_needs_no_flops() -> None:
+    env = alma_env.make("Digits-ALMA-v0")
+    growing = agents.LearnedSchedule(pass_price=1.0, grows=True)
+    agent = agents.make("gens", env, policy=growing)
+    assert agent.policy == dataclasses.replace(growing, free_growth=True)
+    assert agent.policy.as_plain_data() == growing.as_plain_data() | {"free_growth": True} == agent.config["policy"]
+    spec = RunSpec("Digits-ALMA-v0", "gens", policy="learned:pass_price=1")
+    assert spec.make_agent(env).policy == agent.policy
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)

@@ -54,7 +54,8 @@ def model() -> TrainingModel:
 def test_real_stream_and_surrogate_count_the_same(learner, model):
     """All features that do not depend on validation are equal after the same choices, and so are the masks."""
     real = DecisionEnv("Digits-ALMA-v0", learner, pass_price=7.0, memory_price=0.25, **FAST)
-    model = dataclasses.replace(model, grows=learner == "gens", parameters=330.0 * (1 + np.arange(TICKS + 1)))
+    model = dataclasses.replace(model, grows=learner == "gens", free_growth=True)
+    model = dataclasses.replace(model, parameters=330.0 * (1 + np.arange(TICKS + 1)))
     ours = DecisionSurrogateVectorEnv(1, models=[model], pass_price=7.0, memory_price=0.25)
     seen, info = real.reset(seed=0)
     simulated, infos = ours.reset(seed=0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agents.cli import main
+from agents.policies.learned.priced_features import NAMES
 from agents.policies.learned.schedule import SHIPPED
 from agents.rl.recorded.recordings import save
 from agents.rl.surrogates import ceiling as module
@@ -134,13 +135,20 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     unfree = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
     unfree.save(tmp_path / "unfree.npz")
+    free_growth = network_of(3)
+    free_growth.known.high[NAMES.index("can_grow")] = 0.5  # as if it was learned on gens
+    free_growth.save(tmp_path / "free.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
-        (["--policy", str(SHIPPED[True])], "it was learned on learners that grow; give a schedule of learners that do"),
+        (["--policy", str(SHIPPED[True])], "it was not learned on learners that do not grow; give a schedule that was"),
         (
             ["--learner", "gens", "--policy", str(SHIPPED[False])],
-            "it was learned on learners that do not grow; give a schedule of learners that grow",
+            "it was not learned on learners that grow while the FLOPs of a training stay the same; give a schedule",
+        ),
+        (
+            ["--learner", "gmoe", "--policy", str(tmp_path / "free.npz")],
+            "it was not learned on learners that grow and need more FLOPs then; give a schedule",
         ),
         (["--policy", str(tmp_path / "unfree.npz")], "--memory-price 0: the network knows prices from 0.05 to 0.5"),
         (["--policy", "learned", "--memory-price", "0.01"], "--memory-price 0.01: the network knows only the price 0"),
