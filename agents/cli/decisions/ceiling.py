@@ -94,7 +94,7 @@ def _network(policy: str, prices: list[RunPrices], model: TrainingModel) -> Sche
     growth, place = float(can_grow(model.grows, model.free_growth)), NAMES.index("can_grow")
     if not network.known.low[place] <= growth <= network.known.high[place]:
         raise ValueError(
-            f"--policy {policy}: it was not learned on learners that {_GROWTH[growth]}; give a schedule of such learners"
+            f"--policy {policy}: it was not learned on learners that {_GROWTH[growth]}; give a schedule that was"
         )
     for name in RunPrices._fields:
         low, high = network.about[name]
