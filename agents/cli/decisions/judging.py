@@ -28,13 +28,16 @@ _FILES = {
     "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
-    "growth": ("learned-growth", "learned-gmoe"),
-    "longer": ("learned-growth", "learned-longer"),
-    "told": ("learned-growth", "learned-told"),
-    "after": ("learned-growth", "learned-after"),
+    "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
+    "gmoe": ("learned-gmoe",),
+    "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),
+    "longer": ("learned-growth", "learned-successor", "learned-longer"),
+    "told": ("learned-growth", "learned-successor", "learned-told"),
+    "after": ("learned-growth", "learned-successor", "learned-after"),
     "noise": ("learned-schedule", "learned-noise"),
     "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
-    "earlier": ("learned-schedule", "learned-growth", "learned-schedule-earlier"),  # with the networks before
+    # with the networks before
+    "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
 }
 RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
 

@@ -11,7 +11,20 @@ from agents.cli.options.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
-_RECORDED_RUNS = ("schedules", "seeds", "widths", "growth", "longer", "told", "after", "noise", "fifth", "earlier")
+_RECORDED_RUNS = (
+    "schedules",
+    "seeds",
+    "widths",
+    "growth",
+    "gmoe",
+    "gmoe-after",
+    "longer",
+    "told",
+    "after",
+    "noise",
+    "fifth",
+    "earlier",
+)
 _WIDTH = "units or channels; default: all widths of the file, or of the package"
 
 
