@@ -4,10 +4,10 @@ The state of a learner is the logit of its error. Two regressions predict the lo
 that start from a random initialisation (*cold*: the first training, and restarts), one for the others (*warm*). A cold
 training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after each
 later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
-from about the same error, because residuals are larger where errors are. The residual becomes smaller with the data,
-as a power of the number of mega-batches (`residual_unit`). A third regression predicts the validation
-loss and the validation error from the logit after the training. Their residuals are those of a mean over the validation
-examples, and become smaller with the data (`validation_noise`).
+from about the same error, because residuals are larger where errors are. The residual becomes smaller with the data, as
+a power of the number of mega-batches (`residual_unit`). A third regression predicts the validation loss and the
+validation error from the logit after the training. Their residuals are those of a mean over the validation examples,
+and become smaller with the data (`validation_noise`).
 
 Quality and residuals of the logit are as wide as the luck of a seed that was not recorded: wider than the residuals of
 the fit, which knows few seeds (`agents.rl.models.training_fit`).
