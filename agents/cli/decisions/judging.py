@@ -15,31 +15,12 @@ from agents.analysis.schedules.priced_comparison import Rivalry, compare_at_pric
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.cli.decisions.tuning import PRICE, pairs_of_prices
+from agents.cli.options.recorded_comparisons import FILES
 from agents.figures import rivals as picture
 from agents.figures.files import require_picture
 from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
-
-# The runs of docs/preregistration.md.
-_FILES = {
-    # free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
-    # tuned: rivals that were tuned for each learner.
-    "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
-    "seeds": ("learned-seeds",),
-    "widths": ("learned-widths",),
-    "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
-    "gmoe": ("learned-gmoe",),
-    "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),
-    "longer": ("learned-growth", "learned-successor", "learned-longer"),
-    "told": ("learned-growth", "learned-successor", "learned-told"),
-    "after": ("learned-growth", "learned-successor", "learned-after"),
-    "noise": ("learned-schedule", "learned-noise"),
-    "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
-    # with the networks before
-    "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
-}
-RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
 
 
 def judge(options: argparse.Namespace, console: Console) -> int:
@@ -56,7 +37,8 @@ def judge(options: argparse.Namespace, console: Console) -> int:
             "subject needs prices, and learned schedules have their own; give --subject and --pass-price, or no price"
         )
     require_schedules([*options.rival, *([] if options.subject is None else [options.subject])])
-    runs, left_out = load.find(*(RECORDED[options.recorded] if options.recorded else options.folder))
+    packed = [SHIPPED / f"{file}.jsonl.xz" for file in FILES.get(options.recorded, ())]
+    runs, left_out = load.find(*(packed or options.folder))
     say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)
     say(said, *notes)

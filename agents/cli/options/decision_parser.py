@@ -6,25 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from agents.cli.options.recorded_comparisons import FILES
 from agents.cli.options.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set, stream_id
 from agents.cli.options.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
-_RECORDED_RUNS = (
-    "schedules",
-    "seeds",
-    "widths",
-    "growth",
-    "gmoe",
-    "gmoe-after",
-    "longer",
-    "told",
-    "after",
-    "noise",
-    "fifth",
-    "earlier",
-)
 _WIDTH = "units or channels; default: all widths of the file, or of the package"
 
 
@@ -160,7 +147,7 @@ def add_policy(commands: Any) -> None:
         "longer, told, after: growth, and a network that is not in the package; earlier: schedules and growth, and the "
         "networks before the present ones"
     )
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=_RECORDED_RUNS, help=own)
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=tuple(FILES), help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")

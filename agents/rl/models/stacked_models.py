@@ -68,10 +68,6 @@ class StackedModels(StackedCosts):
                 after[rows] = self._linear(terms, self._weights[is_cold], of)
         return after, pool
 
-    def unit(self, model: Rows, size: Array, cold: NDArray[np.bool_]) -> Array:
-        """Return the unit of the residual of the logit after trainings, float64 (n,); 1 if they are cold."""
-        return np.asarray(residual_unit(size, np.where(cold, 0.0, self._power[model])))
-
     def outcome(
         self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_], quality: Array, generator: np.random.Generator
     ) -> tuple[Array, Array, Array]:
@@ -88,7 +84,7 @@ class StackedModels(StackedCosts):
         for is_cold, residuals in self._residuals.items():
             rows = np.flatnonzero(cold == is_cold)
             rest[rows] = residuals[model[rows], pool[rows], drawn[rows]]
-        rest[:, 0] *= self.unit(model, trainings.size, cold)
+        rest[:, 0] *= residual_unit(trainings.size, np.where(cold, 0.0, self._power[model]))
         after = np.clip(after + rest[:, 0] + np.where(cold, 0.0, quality), self._low[model], self._high[model])
         terms = validation_terms(after, trainings.size)
         seen = self._linear(terms, self._validation, model) + rest[:, 1:] * validation_noise(after, trainings.size)

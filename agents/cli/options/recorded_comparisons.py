@@ -1,0 +1,21 @@
+"""The comparisons of docs/preregistration.md whose runs are in the package: names of ``--recorded`` and their files."""
+
+from __future__ import annotations
+
+FILES = {
+    # free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
+    # tuned: rivals that were tuned for each learner.
+    "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
+    "seeds": ("learned-seeds",),
+    "widths": ("learned-widths",),
+    "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
+    "gmoe": ("learned-gmoe",),
+    "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),
+    "longer": ("learned-growth", "learned-successor", "learned-longer"),
+    "told": ("learned-growth", "learned-successor", "learned-told"),
+    "after": ("learned-growth", "learned-successor", "learned-after"),
+    "noise": ("learned-schedule", "learned-noise"),
+    "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
+    # with the networks before
+    "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
+}
