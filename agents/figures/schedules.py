@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
 from matplotlib.axes import Axes
 
-from agents.analysis.schedules.costs import RECOMMENDED, ScheduleCosts
+from agents.analysis.schedules.costs import ScheduleCosts
+from agents.analysis.schedules.names import RECOMMENDED, plain_wait
 from agents.analysis.statistics import Interval
 from agents.figures import style
 from agents.figures.files import write
@@ -57,19 +59,17 @@ def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]], rule: Seq
         near = [other for other in others if other != cer and abs(math.log(other / cer)) < _NEAR]
         side = "center" if not near else "bottom" if cer > min(near) else "top"
         up = 3 if side == "bottom" and min(near) in rule else 0  # points of the page: clear of the circle
-        name = "w = " + schedule.removeprefix("wait ")
+        name = "w = " + str(plain_wait(schedule))
         axes.annotate(name, (passes, cer), (-6, up), textcoords="offset points", ha="right", va=side, fontsize="small")
 
 
 def _kind(schedule: str) -> str | None:
-    name, replay, share = schedule.partition(", replay")
-    if name.startswith("wait"):
-        return None if replay else KINDS[0]
-    if not name.startswith("geometric"):
+    if plain_wait(schedule):
+        return KINDS[0]
+    if not schedule.startswith("geometric"):
         return None
-    if not replay:
-        return KINDS[1]
-    return KINDS[2] if share else KINDS[3]
+    replay = re.search(",replay=(all|last)", schedule)
+    return KINDS[1] if not replay else KINDS[3] if replay[1] == "all" else KINDS[2]
 
 
 def _passes(one: ScheduleCosts) -> float:

@@ -12,12 +12,14 @@ from agents.policies.learned.priced_features import PRICES
 from agents.policies.learned.schedule import LearnedSchedule
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
-from agents.policies.waiting import SCHEDULES
+from agents.policies.waiting import SCHEDULES, BudgetPaced, FixedWait, Geometric, RandomWait, Schedule
 from alma_env.errors import did_you_mean
 
 _COMMA = r",(?!\d+(?:,|$))"  # between fields; not between the numbers of growth=at:5,10
 EXPLORING = "exploring"
 LEARNED = "learned"
+_SHARED = ("replay", "growth", "restart", "stop")  # fields of all schedules, in the order of `spec_of`
+_MAIN = {FixedWait: "wait", Geometric: "factor", BudgetPaced: "budget", RandomWait: "probability"}
 
 
 def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") -> Policy:
@@ -71,6 +73,33 @@ def fields_of(spec: str) -> tuple[str, ...]:
     if name == EXPLORING:
         return ("seed",)
     return tuple(field.name for field in dataclasses.fields(SCHEDULES[name])) if name in SCHEDULES else ()
+
+
+def spec_of(schedule: Schedule, *, usual_growth: str = "never") -> str:
+    """Return the shortest text that specifies a schedule of `SCHEDULES`, with its main field.
+
+    The text leaves out the growth ``usual_growth``: that of `policy_from` is ``every`` for a learner that can grow.
+
+    >>> spec_of(Geometric(stop=0.8, replay="last:50"))
+    'geometric:factor=1.6,replay=last:50,stop=0.8'
+    >>> spec_of(policy_from("doubling:factor=2.0"))
+    'doubling'
+    """
+    name = next(name for name, kind in SCHEDULES.items() if type(schedule) is kind)
+    defaults = {field.name: field.default for field in dataclasses.fields(schedule)} | {"growth": usual_growth}
+    own = [field for field in defaults if field not in _SHARED]
+    shown = [
+        f"{field}={_as_text(value)}"
+        for field in (*own, *_SHARED)
+        if (value := getattr(schedule, field)) != defaults[field] or _MAIN.get(type(schedule)) == field
+    ]
+    return ":".join([name, *[",".join(shown)] * bool(shown)])
+
+
+def _as_text(value: object) -> str:
+    if value is True:
+        return "all"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _parts(spec: str) -> tuple[str, str]:

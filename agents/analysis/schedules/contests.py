@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from agents.analysis.measures import require_error_rate
 from agents.analysis.schedules.costs import RunPrices, ScheduleCosts
+from agents.analysis.schedules.names import schedule_name
 from agents.analysis.schedules.waiting_comparison import learners_of
 from agents.analysis.seed_groups import SeedGroup
 from agents.catalogue.agent_config import AgentConfig
@@ -225,12 +226,13 @@ def _contest(
 
 
 def _costs(group: SeedGroup, seeds: set[int], full_pass: float, usual_growth: str) -> ScheduleCosts:
-    """Return the costs of a group's runs of these seeds; the schedule's text says what is not usual."""
+    """Return the costs of a group's runs of these seeds; the schedule's name says what is not usual."""
     kept = {seed: group.runs[seed] for seed in sorted(seeds & set(group.runs))}
     growth = _policy(group).get("growth", usual_growth)
-    when = group.when + ", replay" * (group.replay and "replay" not in group.when)
+    recorded = group.first.run_config.agent.when + f", growth {growth}" * (growth != usual_growth)
+    name = schedule_name(recorded)
     return ScheduleCosts(
-        when + f", growth {growth}" * (growth != usual_growth),
+        group.when if name == recorded else name,
         {seed: run.score.cer for seed, run in kept.items()},
         {seed: run.score.comp / full_pass for seed, run in kept.items()},
         {seed: _size(run) for seed, run in kept.items()},

@@ -7,13 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agents.analysis.statistics import Interval, differences_by_seed
-from agents.catalogue.agent_config import AgentConfig
-from agents.policies.waiting import RULE
-
-# The text of the rule in finished runs, whose records are sorted.
-RECOMMENDED = AgentConfig({"policy": dict(sorted(RULE.as_plain_data().items()))}).when
-# The texts of doubling, which is a geometric schedule, too.
-DOUBLING = ("doubling(factor=2.0, first=1)", "geometric(factor=2.0, first=1)", "geometric(factor=2, first=1)")
 
 
 class RunPrices(NamedTuple):
@@ -31,7 +24,7 @@ class ScheduleCosts:
     """The runs of one schedule.
 
     Attributes:
-        schedule: as text, as a run records it.
+        schedule: its name, see `agents.analysis.schedules.names`.
         cer: cumulative error rate of ticks 0 to B, by seed.
         passes: full passes, by seed.
         size: sum over the ticks 1..B of the parameters, divided by those of the untrained predictor, by seed.

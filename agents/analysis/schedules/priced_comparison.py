@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from statistics import mean
 
 from agents.analysis.schedules.contests import Contest, contests_of
-from agents.analysis.schedules.costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts
+from agents.analysis.schedules.costs import RunPrices, ScheduleCosts
 from agents.analysis.schedules.front import Front, fronts_of
+from agents.analysis.schedules.names import DOUBLING, RECOMMENDED
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.runs.load import FinishedRun
 
@@ -27,7 +28,7 @@ class Rivalry:
         pass_price: errors that a full pass costs.
         memory_price: errors per tick that the size of the untrained predictor costs.
         rival: what the rival is.
-        schedule: the rival's schedule as text.
+        schedule: the rival's schedule in the form of ``--policy``.
         cost, rival_cost: mean cost over the seeds, in errors.
         difference: cost minus the rival's cost, paired by seed.
         p: of the difference, two-sided, after Holm's correction over the prices; None for one seed.

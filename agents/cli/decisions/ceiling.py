@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.analysis.schedules.costs import RunPrices
+from agents.analysis.schedules.names import RECOMMENDED
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.console import print_uncut
-from agents.cli.decisions.tuning import PRICE, RULE_SPEC, named_runs, pairs_of_prices
+from agents.cli.decisions.tuning import PRICE, named_runs, pairs_of_prices
 from agents.policies.learned.priced_features import NAMES, can_grow
 from agents.policies.learned.schedule import SHIPPED, ScheduleNetwork
 from agents.policies.specs import LEARNED
@@ -110,7 +111,7 @@ def _rows(options: argparse.Namespace, prices: list[RunPrices]) -> Iterator[Row]
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
             model = fit_trainings(runs)
             network = _network(options.policy, prices, model)
-            by_rule = simulate([model], RULE_SPEC, options.episodes)
+            by_rule = simulate([model], RECOMMENDED, options.episodes)
             title = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
             for both in prices:
                 best = Ceiling(model, *both)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agents.analysis.schedules.names import schedule_name
 from agents.cli.console import print_uncut
 from agents.cli.options.shared_options import prepare_file, require_settings
 from agents.cli.runs.run_sweep import compute
@@ -97,7 +98,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
         table.title = f"{env}, {learner} {width}, v0"
         for one in sorted(compared, key=lambda one: one.real):
-            table.add_row(escape(one.schedule), str(one.runs), f"{one.real:.2f}", f"{one.surrogate:.2f}")
+            table.add_row(escape(schedule_name(one.schedule)), str(one.runs), f"{one.real:.2f}", f"{one.surrogate:.2f}")
         print_uncut(console, table)
         rank = fidelity.rank_correlation(compared)
         console.print(f"rank correlation of {len(compared)} schedules: {rank:.3f}\n", highlight=False)
@@ -110,7 +111,7 @@ def _validate_decisions(title: str, runs: list[Recording], episodes: int, consol
     ranked = [one for one in compared if len(one.real) > 1]
     for one in sorted(ranked, key=lambda one: float(one.real.mean())):
         numbers = (one.real.mean(), one.real.std(ddof=1), one.simulated.mean(), one.simulated.std(ddof=1))
-        table.add_row(escape(one.schedule), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
+        table.add_row(escape(schedule_name(one.schedule)), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
     if ranked:
         print_uncut(console, table)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +14,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedules.costs import DOUBLING, RECOMMENDED, RunPrices, ScheduleCosts, on_common_seeds
+from agents.analysis.schedules.costs import RunPrices, ScheduleCosts, on_common_seeds
+from agents.analysis.schedules.names import DOUBLING, RECOMMENDED, plain_wait
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.console import print_uncut
 from agents.figures import schedules as picture
 from agents.figures.files import require_picture
-from agents.policies.waiting import RULE
 from agents.rl.models.training_fit import models_for
 from agents.rl.recorded.schedules import recorded_schedules
 from agents.rl.recorded.selection import named_file, recorded_groups, stream_of
 from agents.rl.surrogates.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 
-RULE_SPEC = f"geometric:factor={RULE.factor},stop={RULE.stop}"
-BESIDE = ("doubling", RULE_SPEC)  # shown beside the best schedules
+BESIDE = (DOUBLING[0], RECOMMENDED)  # shown beside the best schedules
 PRICE = (
     "Price: errors that a full pass costs; after a comma, if it is not 0, errors per tick that the size of the "
     "untrained predictor costs."
@@ -85,9 +83,7 @@ def _rows(outcomes: list[Outcome], prices: RunPrices, width: int | None) -> list
     """Return the best schedules at the prices, the best fixed wait without replay and stop, and those of `BESIDE`."""
     ordered = sorted(outcomes, key=lambda one: float(one.costs(*prices).mean()))
     best = {(float(one.cer.mean()), float(one.passes.mean())): one for one in reversed(ordered)}  # equal ones once
-    waits = [
-        one for one in ordered if one.schedule.startswith("fixed") and re.search("replay=none.*stop=1.0", one.schedule)
-    ]
+    waits = [one for one in ordered if plain_wait(one.schedule)]
     shown = [*list(best.values())[: -_BEST - 1 : -1], waits[0], *outcomes[: len(BESIDE)]]
     return [
         Row(
@@ -160,7 +156,7 @@ def _recorded_rows(found: list[ScheduleCosts], prices: RunPrices, runs: str) -> 
     """Return the best schedules at the prices, the best fixed wait, doubling, and the recommended schedule."""
     ordered = sorted(found, key=lambda one: mean(one.costs(prices).values()))
     rule = next((one for one in found if one.schedule == RECOMMENDED), None)
-    waits = [one for one in ordered if one.schedule.startswith("wait") and "replay" not in one.schedule][:1]
+    waits = [one for one in ordered if plain_wait(one.schedule)][:1]
     named = [one for one in ordered if one.schedule in (RECOMMENDED, *DOUBLING)]
     return [
         RecordedRow(

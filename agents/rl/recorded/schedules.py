@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agents.analysis.schedules.costs import ScheduleCosts
+from agents.analysis.schedules.names import schedule_name
 from agents.rl.recorded.costs import full_pass_of
 from agents.rl.recorded.recording import Recording
 
@@ -28,7 +29,7 @@ def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
         found[one.schedule].append(one)
     return [
         ScheduleCosts(
-            schedule,
+            schedule_name(schedule),
             {one.seed: one.cer for one in runs},
             {one.seed: float(one.column("flops").sum()) / full_pass for one in runs},
             {one.seed: _size(one) for one in runs},

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agents.policies.choices import window
 from agents.policies.progress import Policy, Progress, decision_of, megabatches_of
-from agents.policies.specs import policy_from
+from agents.policies.specs import policy_from, spec_of
 from agents.policies.waiting import FixedWait, Geometric
 from agents.rl.models.training_model import TrainingModel
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -32,7 +32,7 @@ class Outcome:
     """The simulated episodes of one schedule.
 
     Attributes:
-        schedule: in the form of ``--policy``.
+        schedule: in the shortest form of ``--policy``.
         cer: cumulative error rate of ticks 1..B, float64 (episodes,).
         passes: full passes, float64 (episodes,).
         size: sum over the ticks of the parameters, divided by those of the untrained predictor, float64 (episodes,).
@@ -74,7 +74,8 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
         ValueError: the schedule is unknown, or it depends on losses, FLOPs or chance; or it replays or restarts, and a
             model was fitted to runs without replay or without restarts.
     """
-    policy = policy_from(schedule, option="", grows=any(model.grows for model in models))
+    grows = any(model.grows for model in models)
+    policy = policy_from(schedule, option="", grows=grows)
     if not isinstance(policy, _BLIND) or policy.growth.startswith("stall"):
         raise ValueError(
             f"schedule={schedule!r}: must depend on the ticks only, because one simulation makes its decisions for all "
@@ -98,7 +99,7 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
         waited = 0
         *_, infos = env.decide(*(np.full(episodes, value) for value in decision))
         totals -= infos["vector_reward"]
-    return Outcome(schedule, *totals.T)
+    return Outcome(spec_of(policy, usual_growth="every" if grows else "never"), *totals.T)
 
 
 def _decisions(policy: Policy, ticks: int) -> Iterator[tuple[bool, int, bool, int]]:

@@ -170,7 +170,7 @@ def test_a_rule_without_growth_is_not_taken_for_the_rule(tmp_path, capsys):
     capsys.readouterr()
     assert main(["policy", "judge", out, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rivalries"]
-    assert (row["rival"], row["schedule"]) == ("best schedule", "doubling(factor=2.0, first=1), growth never")
+    assert (row["rival"], row["schedule"]) == ("best schedule", "doubling:growth=never")
 
 
 def test_fronts_of_errors_and_flops_are_left_out_where_memory_costs(capsys):
