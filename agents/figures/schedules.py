@@ -48,7 +48,7 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
         axes.set(xlabel="FLOPs (full passes)", ylabel="CER" if place % columns == 1 or columns == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)
-    figure.legend(frameon=False, loc="outside lower center", ncols=len(KINDS))
+    figure.legend(frameon=False, loc="outside lower center", ncols=(1, 2, len(KINDS))[min(columns, 3) - 1])
     return write(figure, file)
 
 

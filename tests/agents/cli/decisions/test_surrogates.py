@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from agents.analysis.schedules.names import schedule_name
 from agents.cli import main
 from agents.rl.recorded import recordings
 
@@ -36,9 +37,9 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
     status, out, _ = run(capsys, "surrogate", "validate", file, "--episodes", "4")
     assert status == 0
     rows = re.findall(r"(?m)^ *(\S.*?) +2 +(\d\.\d+) +(\d\.\d+) *$", out)
-    real = {made.schedule: [] for made in recordings.load(file)}
+    real = {schedule_name(made.schedule): [] for made in recordings.load(file)}
     for made in recordings.load(file):
-        real[made.schedule].append(made.cer)
+        real[schedule_name(made.schedule)].append(made.cer)
     assert {name: float(cer) for name, cer, _ in rows} == {
         name: pytest.approx(sum(cers) / 2, abs=0.006) for name, cers in real.items()
     }
