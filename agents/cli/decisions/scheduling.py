@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from agents.analysis.labels import natural_key
 from agents.cli.decisions.tuning import named_runs
 from agents.cli.options.shared_options import prepare_file, price_word
 from agents.policies.learned.schedule import ScheduleNetwork
@@ -16,7 +18,7 @@ from agents.rl.learning.real_runs import RealRuns
 from agents.rl.learning.real_training_env import RealStream
 from agents.rl.learning.train_schedule import train_schedule as learn
 from agents.rl.models.training_fit import fit_trainings
-from agents.rl.recorded.selection import recorded_groups, recorded_learners
+from agents.rl.recorded.selection import recorded_groups, recorded_widths
 from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 
@@ -43,13 +45,14 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     prepare_file(options.out, ".npz", "NumPy writes an archive; let its name end in .npz")
     models, learned_on, streams, names = [], [], [], []
     sources = [named_runs(given, None) for given in options.env]
-    recorded = {source: recorded_learners(*source) for source in sources}
-    if missing := [name for name in options.learner if not any(name in learners for learners in recorded.values())]:
-        known = "; ".join(f"{stream}: {', '.join(sorted(learners))}" for (stream, _), learners in recorded.items())
-        raise ValueError(f"--learner {missing[0]}: no given stream has runs of it; recorded are {known}")
+    recorded = {source: recorded_widths(*source) for source in sources}
+    _require_recorded(recorded, options.learner, options.width)
     for stream, file in sources:
         for learner in [name for name in options.learner if name in recorded[stream, file]]:
-            for runs in recorded_groups(stream, learner, options.width, file, decisions=True):
+            widths = options.width and [width for width in options.width if width in recorded[stream, file][learner]]
+            if widths == []:
+                continue
+            for runs in recorded_groups(stream, learner, widths, file, decisions=True):
                 models.append(fit_trainings(runs, options.reward_on))
                 names += [stream, f"{stream}:{runs[0].width}"]
                 if options.real and (options.real_on is None or {*names[-2:]} & {*options.real_on}):
@@ -78,6 +81,29 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     fields = ",".join(f"{name}={price_word(price)}" for name, price in high.items() if price or name == "pass_price")
     say(console, f"{options.out}: alma run … --agent {options.learner[0]} --policy {options.out}:{fields}")
     return 0
+
+
+def _require_recorded(
+    recorded: Mapping[tuple[str, Path | None], Mapping[str, set[int | None]]],
+    learners: Sequence[str],
+    widths: Sequence[int] | None,
+) -> None:
+    """Raise ValueError if no stream has runs of a learner or of a width, or a stream has none that is wanted."""
+    known = "; ".join(
+        f"{stream}: {learner} ({', '.join(sorted(map(str, found), key=natural_key))})"
+        for (stream, _), of in recorded.items()
+        for learner, found in sorted(of.items())
+    )
+    for learner in learners:
+        if not any(learner in of for of in recorded.values()):
+            raise ValueError(f"--learner {learner}: no given stream has runs of it; recorded are {known}")
+    wanted = {source: [of[learner] for learner in learners if learner in of] for source, of in recorded.items()}
+    for width in widths or []:
+        if not any(width in found for of in wanted.values() for found in of):
+            raise ValueError(f"--width {width}: no given stream has runs of it; recorded are {known}")
+    for (stream, _), of in wanted.items():
+        if widths and not any({*widths} & found for found in of):
+            raise ValueError(f"{stream}: none of --width {' '.join(map(str, widths))}; recorded are {known}")
 
 
 def _keep(console: Console, out: Path, network: ScheduleNetwork) -> None:

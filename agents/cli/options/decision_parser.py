@@ -110,7 +110,8 @@ def add_policy(commands: Any) -> None:
     add("env", nargs="+", help=_RECORDED)
     text = "agent ids; a stream without runs of one takes the others; default sm"
     add("--learner", nargs="+", default=["sm"], help=text)
-    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
+    text = "units or channels; a stream without runs of one takes the others; default: all recorded widths"
+    add("--width", type=int, nargs="+", help=text)
     text = "lowest and highest price of a full pass in errors, default 0 100"
     add("--pass-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 100.0], help=text)
     text = "lowest and highest price of the untrained size in errors per tick, default 0 0"

@@ -131,10 +131,13 @@ def recorded_groups(
     return chosen
 
 
-def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
-    """Return the ids of the learners that have recorded runs on a stream, with all decisions."""
-    runs = load(recorded) if recorded else shipped_runs(stream, decisions=True)
-    return {one.learner for one in runs if one.env == stream}
+def recorded_widths(stream: str, recorded: Path | None) -> dict[str, set[int | None]]:
+    """Return the ids of the learners that have recorded runs on a stream, with all decisions, and their widths."""
+    widths: dict[str, set[int | None]] = {}
+    for one in load(recorded) if recorded else shipped_runs(stream, decisions=True):
+        if one.env == stream:
+            widths.setdefault(one.learner, set()).add(one.width)
+    return widths
 
 
 def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:

@@ -120,7 +120,15 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--learner", "gens", "gmeo"],
-            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens, gmoe, sm",
+            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); Digits-ALMA-v0: gmoe",
+        ),
+        (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--width", "4", "5"],
+            "--width 5: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); ",
+        ),
+        (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "CIFAR10-ALMA-v0", "--out", "a.npz", "--width", "8"],
+            "CIFAR10-ALMA-v0: none of --width 8; recorded are Digits-ALMA-v0: gens (4); ",
         ),
         (
             ["policy", "judge", ".", "--subject", "doubling", "--pass-price", "1", "--memory-price", "-1"],

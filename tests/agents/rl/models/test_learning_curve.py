@@ -18,7 +18,7 @@ from agents.rl.models.regression import pooled
 from agents.rl.recorded import recordings
 from agents.rl.recorded.recording import COLUMNS
 from agents.rl.recorded.recordings import load, save
-from agents.rl.recorded.selection import recorded_groups, recorded_learners, shipped_file
+from agents.rl.recorded.selection import recorded_groups, recorded_widths, shipped_file
 from agents.rl.surrogates.fidelity import held_out, rank_correlation, simulate
 
 from ..synthetic import recorded, waits, with_replay_and_growth
@@ -111,7 +111,7 @@ def test_a_learner_that_grows_has_the_runs_of_the_single_model_as_runs_without_g
     growing = [dataclasses.replace(one, learner="gens") for one in with_replay_and_growth()]
     single, wider = waits(), [dataclasses.replace(one, parameters=200) for one in waits(seeds=(1,))]
     save([*growing, *single, *wider], file := tmp_path / "runs.npz")
-    assert recorded_learners("Digits-ALMA-v0", file) == {"sm", "gens"}
+    assert recorded_widths("Digits-ALMA-v0", file).keys() == {"sm", "gens"}
     (found,) = recorded_groups("Digits-ALMA-v0", "gens", None, file, decisions=True)
     assert {one.learner for one in found} == {"gens"}
     added = found[len(growing) :]
