@@ -120,7 +120,7 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--learner", "gens", "gmeo"],
-            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); Digits-ALMA-v0: gmoe",
+            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); Digits-ALMA-v0: g",
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--width", "4", "5"],
