@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -17,6 +18,7 @@ from agents.figures import style
 from agents.figures.files import write
 
 _NEAR = 0.05  # of the logarithms of two CERs
+_BEHIND = 0.01  # the same, where a text on the left would be on the circle
 KINDS = ("fixed wait", "geometric", "geometric, replay of a tenth", "geometric, replay of all")
 
 
@@ -57,10 +59,12 @@ def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]], rule: Seq
     for schedule, (passes, cer) in points.items():
         others = [*(other for _, other in points.values()), *rule]
         near = [other for other in others if other != cer and abs(math.log(other / cer)) < _NEAR]
-        side = "center" if not near else "bottom" if cer > min(near) else "top"
+        behind = any(abs(math.log(other / cer)) < _BEHIND for other in rule)
+        side = "center" if not near or behind else "bottom" if cer > min(near) else "top"
         up = 3 if side == "bottom" and min(near) in rule else 0  # points of the page: clear of the circle
-        name = "w = " + str(plain_wait(schedule))
-        axes.annotate(name, (passes, cer), (-6, up), textcoords="offset points", ha="right", va=side, fontsize="small")
+        place: dict[str, Any] = {"xytext": (7, 0), "ha": "left"} if behind else {"xytext": (-6, up), "ha": "right"}
+        name = f"w = {plain_wait(schedule)}"
+        axes.annotate(name, (passes, cer), **place, textcoords="offset points", va=side, fontsize="small")
 
 
 def _kind(schedule: str) -> str | None:

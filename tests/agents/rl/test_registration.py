@@ -99,7 +99,7 @@ def test_every_stream_has_decision_environments_and_those_with_recordings_in_the
     ids = {id.removeprefix(NAMESPACE) for id in gymnasium.registry}
     assert {f"{stream.removesuffix('-v0')}-Wait-{one}" for stream in STREAM_IDS for one in ("v0", "MO-v0", "v1")} <= ids
     surrogates = {id for id in ids if "-ALMA-Wait-Surrogate-" in id}
-    names = ("MNIST", "FashionMNIST", "Digits", "Recorded")
+    names = ("MNIST", "FashionMNIST", "CIFAR10", "Digits", "Recorded")
     assert surrogates == {f"{name}-ALMA-Wait-Surrogate-{one}" for name in names for one in ("v0", "MO-v0", "v1")}
     assert surrogates <= {id.removeprefix(NAMESPACE) for id in gymnasium.registry if id.startswith(NAMESPACE)}
     for id in surrogates:

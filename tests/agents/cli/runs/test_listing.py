@@ -34,7 +34,7 @@ def test_envs_as_json_names_the_streams_and_their_decision_environments(capsys):
     assert {"MNIST-ALMA-Wait-v0", "MNIST-ALMA-Wait-Surrogate-v0", "Text-ALMA-Wait-v0"} <= set(decisions)
     assert all(id in gymnasium.registry for id in decisions)
     shipped = {id for id, stream in streams.items() if stream["surrogate_in_package"]}
-    assert shipped == {"MNIST-ALMA-v0", "FashionMNIST-ALMA-v0", "Digits-ALMA-v0"}
+    assert shipped == {"MNIST-ALMA-v0", "FashionMNIST-ALMA-v0", "CIFAR10-ALMA-v0", "Digits-ALMA-v0"}
     own = {id for id, one in streams.items() if "Recorded-ALMA-Wait-Surrogate-v1" in one["decision_environments"]}
     assert own == set(STREAM_IDS) - {"Text-ALMA-v0"}
 

@@ -46,10 +46,11 @@ def test_a_learner_that_starts_without_parameters_has_no_size():
 
 
 def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
-    for stream, usual, others in (
-        ("Digits-ALMA-v0", 20, {}),
-        ("MNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}),
-        ("FashionMNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}),
+    for stream, usual, others, prices in (
+        ("Digits-ALMA-v0", 20, {}, (0, 10)),
+        ("MNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}, (0, 10)),
+        ("FashionMNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}, (0, 10)),
+        ("CIFAR10-ALMA-v0", 8, {}, (10,)),  # level with the best fixed wait where FLOPs are free
     ):
         recorded = recordings.load(selection.shipped_file(stream, decisions=True))
         for width in {run.width for run in recorded if "exploring" not in run.schedule}:
@@ -57,7 +58,7 @@ def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
             (rule,) = [one for one in found if one.schedule == RECOMMENDED]
             assert len(rule.cer) == others.get(width, usual)
             waits = [one for one in found if plain_wait(one.schedule)]
-            assert all(rule.minus(one, RunPrices(price)).mean < 0 for one in waits for price in (0, 10))
+            assert all(rule.minus(one, RunPrices(price)).mean < 0 for one in waits for price in prices)
 
 
 def test_the_command_prints_the_table_and_draws_the_picture(capsys, tmp_path):

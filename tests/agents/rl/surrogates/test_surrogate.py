@@ -35,7 +35,7 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwa
 
 
 @pytest.mark.parametrize("reward_on", ["test", "validation"])
-@pytest.mark.parametrize(("stream", "widths"), [("Digits", 2), ("MNIST", 2), ("FashionMNIST", 1)])
+@pytest.mark.parametrize(("stream", "widths"), [("Digits", 2), ("MNIST", 2), ("FashionMNIST", 1), ("CIFAR10", 1)])
 def test_shipped_recordings_make_a_surrogate_without_a_file(stream, widths, reward_on):
     env = gym.make(f"alma_env:{stream}-ALMA-Wait-Surrogate-v0", reward_on=reward_on)
     check_env(env.unwrapped)
