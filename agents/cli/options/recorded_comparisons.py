@@ -8,6 +8,7 @@ FILES = {
     "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
+    "cifar": ("learned-cifar",),
     "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
     "gmoe": ("learned-gmoe",),
     "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),

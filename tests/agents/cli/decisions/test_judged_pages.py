@@ -53,6 +53,35 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 24
 
 
+def test_the_page_says_where_the_learned_schedule_fails(capsys):
+    restarting = [f"geometric:factor={factor},replay=all,restart=0.1,stop=0.2" for factor in (1.6, 5)]
+    assert main(["policy", "judge", "--recorded", "cifar", "--json", "--rival", *restarting]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    beside = [row for row in rows if row["rival"] not in restarting]
+    assert len(beside) == 16  # four prices, four rivals
+    require_on_the_page("waiting.md", beside)
+    rivals = ("best fixed wait", "doubling", "the rule")
+    assert [won(rows, rival, 0.05) for rival in rivals] == [1, 2, 1]
+    assert near(rows) == 0
+    assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 2
+    above = {
+        rival: [
+            round(100 * row["difference"]["mean"] / row["rival_cost"]["mean"]) for row in rows if row["rival"] == rival
+        ]
+        for rival in (*rivals, "best schedule")
+    }
+    assert [above["best fixed wait"][1], above["doubling"][1], *above["the rule"][1:3]] == [19, 17, 22, 4]
+    assert above["best schedule"] == [16, 28, 28, 23]
+    better = [
+        min(pair)
+        for pair in zip(
+            *([r["rival_cost"]["mean"] for r in rows if r["rival"] == one] for one in restarting), strict=True
+        )
+    ]
+    learned = [row["cost"]["mean"] for row in rows if row["rival"] == "the rule"]
+    assert [round(100 * own / least - 100) for own, least in zip(learned, better, strict=True)][1:] == [25, 23, 9]
+
+
 def test_the_page_has_the_numbers_of_the_seeds_that_repeat_the_comparison(capsys):
     assert main(["policy", "judge", "--recorded", "seeds", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
