@@ -17,6 +17,15 @@ FILES = {
     "after": ("learned-growth", "learned-successor", "learned-after"),
     "noise": ("learned-schedule", "learned-noise"),
     "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
+    # the runs so far
+    "seventh": (
+        "learned-schedule",
+        "learned-seeds",
+        "learned-free",
+        "learned-tuned",
+        "learned-cifar",
+        "learned-seventh",
+    ),
     # with the networks before
     "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
 }
