@@ -305,7 +305,7 @@ def test_a_command_validates_runs_with_all_decisions(few, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "sm 4, v1" in out
     assert "rank correlation of 6 schedules" in out
-    assert "wait 13" in out
+    assert "fixed:wait=13" in out
     exploring = [dataclasses.replace(one, schedule=f"exploring {number}") for number, one in enumerate(few)]
     save(exploring, tmp_path / "exploring.npz")
     assert main(["surrogate", "validate", str(tmp_path / "exploring.npz"), *words]) == 0
