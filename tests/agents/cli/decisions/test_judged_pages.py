@@ -168,6 +168,23 @@ def test_the_page_has_the_numbers_of_another_network(recorded, network, before, 
         require_on_the_page("preregistration.md", [*rows(rivals[-1]), *rows("best schedule")])
 
 
+def test_the_page_has_the_numbers_of_the_network_that_was_learned_on_cifar_10(capsys):
+    assert main(["policy", "judge", "--recorded", "seventh", "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["network"] == "2824668fbf09c3ee"]
+    third = f"network {NETWORK.removeprefix(', ')}"
+    cifar = [row for row in rows if row["runs"].startswith("CIFAR10")]
+    assert len(rows) == 80  # four learners, four prices, five rivals
+    require_on_the_page("preregistration.md", rows)
+    rivals = ("best fixed wait", "doubling", "the rule")
+    assert [won(rows, rival, 0.05) for rival in rivals] == [14, 14, 14]
+    assert near(rows) == 12
+    assert [won(cifar, rival, 0.001) for rival in (*rivals, third)] == [4, 4, 4, 4]
+    assert near(cifar) == 4
+    assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 14
+    lost = {(row["runs"][:6], row["pass_price"]) for row in rows if row["rival"] in rivals and row["p"] >= 0.05}
+    assert lost == {("Fashio", 10), ("Fashio", 40)}
+
+
 def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
     without = "geometric:factor=1.6,stop=0.8,growth=never"
     assert main(["policy", "judge", "--recorded", "growth", "--rival", without, "--json"]) == 0
