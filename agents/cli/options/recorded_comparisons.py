@@ -17,7 +17,7 @@ FILES = {
     "after": ("learned-growth", "learned-successor", "learned-after"),
     "noise": ("learned-schedule", "learned-noise"),
     "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
-    # the runs so far
+    # and a network that was learned on CIFAR-10, too
     "seventh": (
         "learned-schedule",
         "learned-seeds",
