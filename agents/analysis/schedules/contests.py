@@ -231,6 +231,7 @@ def _costs(group: SeedGroup, seeds: set[int], full_pass: float, usual_growth: st
     growth = _policy(group).get("growth", usual_growth)
     recorded = group.first.run_config.agent.when + f", growth {growth}" * (growth != usual_growth)
     name = schedule_name(recorded)
+    # Another policy has no name; its text in the group also says what distinguishes it from others.
     return ScheduleCosts(
         group.when if name == recorded else name,
         {seed: run.score.cer for seed, run in kept.items()},

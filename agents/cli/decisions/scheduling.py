@@ -90,9 +90,8 @@ def _require_recorded(
 ) -> None:
     """Raise ValueError if no stream has runs of a learner or of a width, or a stream has none that is wanted."""
     known = "; ".join(
-        f"{stream}: {learner} ({', '.join(sorted(map(str, found), key=natural_key))})"
+        f"{stream}: " + ", ".join(f"{learner} {_listed(found)}" for learner, found in sorted(of.items()))
         for (stream, _), of in recorded.items()
-        for learner, found in sorted(of.items())
     )
     for learner in learners:
         if not any(learner in of for of in recorded.values()):
@@ -104,6 +103,10 @@ def _require_recorded(
     for (stream, _), of in wanted.items():
         if widths and not any({*widths} & found for found in of):
             raise ValueError(f"{stream}: none of --width {' '.join(map(str, widths))}; recorded are {known}")
+
+
+def _listed(widths: set[int | None]) -> str:
+    return "/".join(sorted(map(str, widths), key=natural_key))
 
 
 def _keep(console: Console, out: Path, network: ScheduleNetwork) -> None:

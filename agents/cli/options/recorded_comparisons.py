@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+# free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
+# tuned: rivals that were tuned for each learner.
+_SCHEDULES = ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned")
 FILES = {
-    # free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
-    # tuned: rivals that were tuned for each learner.
-    "schedules": ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned"),
+    "schedules": _SCHEDULES,
     "seeds": ("learned-seeds",),
     "widths": ("learned-widths",),
     "cifar": ("learned-cifar",),
@@ -18,14 +19,7 @@ FILES = {
     "noise": ("learned-schedule", "learned-noise"),
     "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
     # and a network that was learned on CIFAR-10, too
-    "seventh": (
-        "learned-schedule",
-        "learned-seeds",
-        "learned-free",
-        "learned-tuned",
-        "learned-cifar",
-        "learned-seventh",
-    ),
+    "seventh": (*_SCHEDULES, "learned-cifar", "learned-seventh"),
     # with the networks before
     "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
 }

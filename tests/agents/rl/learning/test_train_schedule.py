@@ -105,6 +105,14 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
     assert "Holm's correction over the prices" in " ".join(capsys.readouterr().out.split())
 
 
+def test_each_stream_gives_those_of_the_widths_that_it_has(tmp_path, capsys):
+    words = ["policy", "train-schedule", "Digits-ALMA-v0", "CIFAR10-ALMA-v0", "--width", "4", "16", "--steps", "1"]
+    assert main([*words, "--out", str(file := tmp_path / "schedule.npz")]) == 0
+    capsys.readouterr()
+    learned_on = ["Digits-ALMA-v0: sm 4", "Digits-ALMA-v0: sm 16", "CIFAR10-ALMA-v0: sm 4"]
+    assert ScheduleNetwork.read(file).about["learned_on"] == learned_on
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -120,15 +128,15 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--learner", "gens", "gmeo"],
-            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); Digits-ALMA-v0: g",
+            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens 4, gmoe 4, sm 4/8",
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--width", "4", "5"],
-            "--width 5: no given stream has runs of it; recorded are Digits-ALMA-v0: gens (4); ",
+            "--width 5: no given stream has runs of it; recorded are Digits-ALMA-v0: gens 4, gmoe 4, ",
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "CIFAR10-ALMA-v0", "--out", "a.npz", "--width", "8"],
-            "CIFAR10-ALMA-v0: none of --width 8; recorded are Digits-ALMA-v0: gens (4); ",
+            "CIFAR10-ALMA-v0: none of --width 8; recorded are Digits-ALMA-v0: gens 4, gmoe 4, ",
         ),
         (
             ["policy", "judge", ".", "--subject", "doubling", "--pass-price", "1", "--memory-price", "-1"],
