@@ -29,6 +29,8 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
     if options.units < 1:
         raise ValueError(f"--units {options.units}: must be a number of units from 1 on; the default is 32")
+    if not 0 <= options.dead < 1:
+        raise ValueError(f"--dead {options.dead:g}: must be a probability from 0 to below 1, such as --dead 0.01")
     prices: dict[str, tuple[float, float]] = {}
     for name, example in (("pass_price", "0 100"), ("memory_price", "0 0.1")):
         low, high = prices[name] = tuple(getattr(options, name))
@@ -69,6 +71,7 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         steps=int(options.steps),
         seed=options.seed,
         units=options.units,
+        dead=options.dead,
         progress=console.is_terminal,
         about=about,
         real=RealRuns(streams, options.real, workers, partial(_report, console, options.real)) if streams else None,

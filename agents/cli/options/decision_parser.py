@@ -118,6 +118,8 @@ def add_policy(commands: Any) -> None:
     add("--memory-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 0.0], help=text)
     add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
     add("--units", type=int, default=32, help="units of each of the two hidden layers, default 32")
+    text = "probability that a simulated initialisation leaves a network which never learns, default 0"
+    add("--dead", type=float, default=0.0, metavar="SHARE", help=text)
     add("--seed", type=int, default=0, help="default 0")
     real = "real runs to learn from afterwards, all streams and widths together, default 0"
     of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)

@@ -42,6 +42,7 @@ def train_schedule(
     steps: int = 8_000_000,
     seed: int = 0,
     units: int = 32,
+    dead: float = 0.0,
     progress: bool = False,
     about: dict[str, Any] | None = None,
     real: RealRuns | None = None,
@@ -57,6 +58,8 @@ def train_schedule(
         steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
         units: of each of the two hidden layers.
+        dead: probability that a simulated training from a new initialisation leaves a network which only guesses; see
+            `agents.rl.surrogates.decision_surrogate.DecisionSurrogateVectorEnv`.
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
         real: real runs from which the network learns afterwards; None: none.
@@ -69,8 +72,8 @@ def train_schedule(
 
     Raises:
         TypeError: steps, units or seed are not integers.
-        ValueError: no models or steps, a wrong price or seed, or a model without recorded replay or restarts; or
-            Stable-Baselines3 is not installed.
+        ValueError: no models or steps, a wrong price, seed or probability, or a model without recorded replay or
+            restarts; or Stable-Baselines3 is not installed.
         AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
     """
     steps, units = require_integer(steps, "steps"), require_integer(units, "units")
@@ -93,7 +96,7 @@ def train_schedule(
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
     env = JoinedVecEnv(
-        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu)) for model in models]
+        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu, dead=dead)) for model in models]
     )
     env.seed(seed)
     threads = torch.get_num_threads()
@@ -115,8 +118,8 @@ def train_schedule(
         )
         model.learn(steps, progress_bar=progress)
         learned = network_of(model)
-        seen = [_seen(learned, one, prices) for one in models]
-        about = {**(about or {}), **prices, "steps": steps, "seed": seed}
+        seen = [_seen(learned, one, prices, dead) for one in models]
+        about = {**(about or {}), **prices, "dead": dead, "steps": steps, "seed": seed}
         network = replace(learned, known=KnownStates.of(seen), about=about)
         if real is not None and real.count:
             if keep is not None:
@@ -132,9 +135,9 @@ def train_schedule(
     return network
 
 
-def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:
+def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any], dead: float) -> NDArray[np.float32]:
     """Return the features that episodes of the network meet, float32 (n, 18)."""
-    env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu)
+    env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu, dead=dead)
     observations, _ = env.reset(seed=1)
     seen = [observations]
     for _ in range(max(env.ticks, _KNOWN_DECISIONS)):

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.models.regression import POOL_SIZE, Array, Rows
+from agents.rl.models.regression import POOL_SIZE, Array, Rows, logit
 from agents.rl.models.stacked_costs import StackedCosts
 from agents.rl.models.training_model import (
     FIRST_ERRORS,
@@ -69,13 +69,20 @@ class StackedModels(StackedCosts):
         return after, pool
 
     def outcome(
-        self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_], quality: Array, generator: np.random.Generator
+        self,
+        model: Rows,
+        trainings: Trainings,
+        cold: NDArray[np.bool_],
+        quality: Array,
+        dead: NDArray[np.bool_],
+        generator: np.random.Generator,
     ) -> tuple[Array, Array, Array]:
         """Return the logit of the error, the validation loss and the validation error after trainings, float64 (n,).
 
         Args:
             model, trainings, cold: as in `expected`.
             quality: of the networks, (n,); it has no effect on a cold training.
+            dead: which networks guess, whatever the training, (n,).
             generator: draws the residuals.
         """
         after, pool = self.expected(model, trainings, cold)
@@ -86,8 +93,12 @@ class StackedModels(StackedCosts):
             rest[rows] = residuals[model[rows], pool[rows], drawn[rows]]
         rest[:, 0] *= residual_unit(trainings.size, np.where(cold, 0.0, self._power[model]))
         after = np.clip(after + rest[:, 0] + np.where(cold, 0.0, quality), self._low[model], self._high[model])
-        terms = validation_terms(after, trainings.size)
-        seen = self._linear(terms, self._validation, model) + rest[:, 1:] * validation_noise(after, trainings.size)
+        seen = self._linear(validation_terms(after, trainings.size), self._validation, model)
+        if dead.any():  # the regression would extrapolate: many learners have no recorded error that high
+            guess_loss = self.guess_loss[model[dead]]
+            guess = 1 - np.exp(-guess_loss)
+            after[dead], seen[dead] = logit(guess), np.stack([np.log(guess_loss), guess], -1)
+        seen += rest[:, 1:] * validation_noise(after, trainings.size)
         return after, np.exp(seen[:, 0]), np.clip(seen[:, 1], 0, 1)
 
     def draw_first_errors(self, model: Rows, generator: np.random.Generator) -> Array:

@@ -1,4 +1,4 @@
-"""Checks of what a vectorised surrogate is given: curves, actions, masks of episodes, modes."""
+"""Checks of what a vectorised surrogate is given: curves, probabilities, actions, masks of episodes, modes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,17 @@ def checked_fits(name: str, given: Any, kind: type[Fit], remedy: str = "") -> li
         remedy = f"give {remedy}" if remedy else f"leave {name} out to use recorded runs"
         raise ValueError(f"{name}={reprlib.repr(given)}: must be a list with at least one {kind.__name__}; {remedy}")
     return fits
+
+
+def checked_probability(name: str, given: float) -> float:
+    """Return a probability below 1 as a float.
+
+    Raises:
+        ValueError: the number is negative, not below 1, or NaN.
+    """
+    if not 0 <= given < 1:
+        raise ValueError(f"{name}={given}: must be a probability from 0 to below 1, such as {name}=0.01")
+    return float(given)
 
 
 def require_recorded(curves: Sequence[Curve], actions: str, replay: bool, grow: bool) -> None:

@@ -28,7 +28,7 @@ from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import models_for
 from agents.rl.models.training_model import TrainingModel, Trainings
 from agents.rl.recorded.selection import stream_of
-from agents.rl.surrogates.checks import checked_fits
+from agents.rl.surrogates.checks import checked_fits, checked_probability
 from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
 from agents.rl.surrogates.surrogate import SurrogateEnv
 
@@ -41,12 +41,15 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
     `models_for`, which are not used if ``models`` are given; with ``stream=None``, the stream is the stream of the
     recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are those of `DecisionEnv`; with ``models``,
-    ``reward_on`` has no effect. ``autoreset_mode``, ``render_mode`` and the infos are those of `SurrogateVectorEnv`.
+    ``reward_on`` has no effect. ``dead`` is the probability that a training from a new initialisation leaves a network
+    which only guesses, until the next restart or growth: recorded runs have too few of them to learn from.
+    ``autoreset_mode``, ``render_mode`` and the infos are those of `SurrogateVectorEnv`.
     The infos also have the prices. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
     not void; a choice with replay, a restart or growth is masked, too, if no recorded run has any of its kind.
 
     Raises:
-        ValueError: no runs of this stream, learner and width were recorded; or streams of different lengths.
+        ValueError: no runs of this stream, learner and width were recorded; streams of different lengths; or ``dead``
+            is no probability below 1.
         TypeError: a keyword is unknown.
     """
 
@@ -62,12 +65,14 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         pass_price: float | tuple[float, float] = 0.0,
         memory_price: float | tuple[float, float] = 0.0,
         reward_on: str = "test",
+        dead: float = 0.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
         **keywords: Any,
     ) -> None:
         refuse_unknown(type(self), keywords)
         num_envs = checked_count("num_envs", num_envs, "episode", 1)
+        self.dead = checked_probability("dead", dead)
         if models is None:
             stream = stream or stream_of(recorded)
             models = models_for(stream, learner, width, recorded, reward_on)
@@ -81,6 +86,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         self._set_up(num_envs, choice_space(), feature_space(), autoreset_mode, render_mode)
         self._size, self._processed = np.zeros((2, num_envs), np.int64)
         self._logit, self._quality = np.zeros((2, num_envs))
+        self._dead = np.zeros(num_envs, bool)
         self._prices = np.zeros((2, num_envs))  # of a full pass and of memory
         seen = self._stacked
         known = np.ones((len(seen), len(CHOICES)), bool)  # choices of which a recorded run has an example
@@ -197,6 +203,9 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         self._grown[rows] += steps
         self._processed[rows[cold]] = 0
         self._quality[rows[cold]] = self.np_random.standard_normal(cold.sum()) * self._stacked.quality[model[cold]]
+        if self.dead:
+            self._dead[rows[cold]] = self.np_random.random(cold.sum()) < self.dead
+            self._dead[rows[self._grown[rows] > 0]] = False
         inputs = Trainings(
             last=self._logit[rows],
             size=size,
@@ -209,7 +218,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         )
         self._validation[2:, rows] = self._validation[:2, rows]
         self._logit[rows], self._validation[0, rows], self._validation[1, rows] = self._stacked.outcome(
-            model, inputs, cold, self._quality[rows], self.np_random
+            model, inputs, cold, self._quality[rows], self._dead[rows], self.np_random
         )
         self._error[rows] = logistic(self._logit[rows])
         spent[rows] = self._stacked.flops(model, size, self._grown[rows])

@@ -101,6 +101,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         pass_price: errors that a full pass costs, or a range from which each episode draws.
         memory_price: errors per tick that the untrained size costs, or a range.
         menu: the decisions, see `agents.policies.learned.next_training`; by default with growth if a learner can grow.
+        dead: as in `DecisionSurrogateVectorEnv`.
 
     Raises:
         ValueError: no models, streams of different lengths, wrong prices, or a model that was fitted to runs without
@@ -115,10 +116,11 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         pass_price: float | tuple[float, float] = 0.0,
         memory_price: float | tuple[float, float] = 0.0,
         menu: Menu | None = None,
+        dead: float = 0.0,
     ) -> None:
         models = checked_fits("models", models, TrainingModel, "agents.rl.models.training_fit.models_for(STREAM)")
         require_all_decisions(models)
-        super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
+        super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price, dead=dead)
         self.menu = menu or (WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH)
         self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(self.menu.stop + 1))
         self.action_space = batch_space(self.single_action_space, self.num_envs)

@@ -47,6 +47,21 @@ def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model
     assert again.about["pass_price"] == [0.0, 100.0]
 
 
+def test_a_network_learns_to_restart_dead_networks(model):
+    pytest.importorskip("stable_baselines3")
+    restarts = []
+    for dead in (0.0, 0.2):
+        network = train_schedule([model], pass_price=0, steps=150_000, dead=dead)
+        assert network.about["dead"] == dead
+        env = NextTrainingVectorEnv(400, [model], dead=0.5)
+        env.reset(seed=3)
+        observations, *_, infos = env.step(np.zeros(400, int))
+        chosen = np.array([one.restart for one in (*network.menu.trainings, network.menu.trainings[0])])
+        guesses = np.isclose(infos["error"], 1 - np.exp(-model.guess_loss))
+        restarts.append(chosen[network.decide(observations[guesses])].mean())
+    assert restarts[0] < 0.5 < 0.9 < restarts[1]
+
+
 def test_a_network_learns_to_grow_when_memory_is_free_and_not_when_it_is_dear(growing):
     pytest.importorskip("stable_baselines3")
     prices = {"pass_price": (1.0, 1.0), "memory_price": (0.0, 1.0)}
@@ -118,6 +133,10 @@ def test_each_stream_gives_those_of_the_widths_that_it_has(tmp_path, capsys):
     [
         (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.zip"], "let its name end in .npz"),
         (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--steps", "inf"], "--steps inf: must be"),
+        (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--dead", "1"],
+            "--dead 1: must be a probability from 0 to below 1, such as --dead 0.01",
+        ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--pass-price", "5", "1"],
             "--pass-price 5 1: must be two ascending prices",

@@ -136,6 +136,47 @@ def test_a_model_that_cannot_replay_is_refused(model):
                 use([model, poor])
 
 
+def after_trainings(env, restart, grow, count):
+    """Errors, validation losses and validation errors of all episodes after each of ``count`` trainings."""
+    env.reset(seed=0)
+    found = []
+    for tick in range(1, count + 1):
+        later = np.full(env.num_envs, tick > 1)
+        ticks, none = np.full(env.num_envs, float(tick)), np.full(env.num_envs, "none")
+        _, _, _, _, infos = env.train_at(NextTrainings(ticks, none, later & restart, later & grow))
+        found.append([infos["error"], *env._validation[:2].copy()])
+    return np.moveaxis(np.array(found), 1, 0)
+
+
+def test_a_dead_network_guesses_until_it_restarts(model):
+    guess = 1 - np.exp(-model.guess_loss)
+    env = NextTrainingVectorEnv(4000, [model], dead=0.25)
+    errors, losses, wrong = after_trainings(env, restart=False, grow=False, count=4)
+    dead = np.isclose(errors, guess)
+    assert dead[0].mean() == pytest.approx(0.25, abs=0.03)
+    assert (dead == dead[0]).all()
+    assert losses[:, dead[0]].mean() == pytest.approx(model.guess_loss, rel=0.05)
+    assert wrong[:, dead[0]].mean() == pytest.approx(guess, abs=0.02)
+    errors, _, _ = after_trainings(env, restart=True, grow=False, count=2)
+    first, second = np.isclose(errors, guess)
+    assert second[first].mean() == pytest.approx(0.25, abs=0.05)
+    assert second[~first].mean() == pytest.approx(0.25, abs=0.03)
+
+
+def test_growth_ends_the_guesses_of_a_dead_network(growing):
+    env = NextTrainingVectorEnv(500, [growing], dead=0.5)
+    errors, _, _ = after_trainings(env, restart=False, grow=True, count=2)
+    first, second = np.isclose(errors, 1 - np.exp(-growing.guess_loss))
+    assert 0.4 < first.mean() < 0.6
+    assert not second.any()
+
+
+@pytest.mark.parametrize("dead", [-0.1, 1, float("nan")])
+def test_a_share_of_dead_networks_that_is_no_probability_is_refused(model, dead):
+    with pytest.raises(ValueError, match=f"dead={dead}: must be a probability from 0 to below 1, such as dead=0.01"):
+        NextTrainingVectorEnv(1, [model], dead=dead)
+
+
 def test_models_can_be_any_iterable_and_must_be_some(growing):
     assert NextTrainingVectorEnv(1, iter([growing])).menu is WITH_GROWTH
     for wrong in (None, []):
