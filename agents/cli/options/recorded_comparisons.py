@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-# free: runs of the network at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
-# tuned: rivals that were tuned for each learner.
-_SCHEDULES = ("learned-schedule", "learned-seeds", "learned-free", "learned-tuned")
+_RIVALS = ("learned-schedule", "learned-seeds", "learned-tuned", "learned-cifar")
+# The third network; free: its runs at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
+_THIRD = ("learned-third", "learned-third-seeds", "learned-third-free", "learned-third-cifar")
+_WIDTHS = ("learned-widths", "learned-third-widths")
 FILES = {
-    "schedules": _SCHEDULES,
-    "seeds": ("learned-seeds",),
-    "widths": ("learned-widths",),
-    "cifar": ("learned-cifar",),
+    "schedules": (*_RIVALS, "learned-eighth"),
     "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
+    "eighth": (*_RIVALS, *_THIRD, *_WIDTHS, "learned-eighth", "learned-eighth-widths"),
+    # networks that are not in the package, beside the network of that day
+    "third": (*_RIVALS, *_THIRD),
+    "seeds": ("learned-seeds", "learned-third-seeds"),
+    "widths": _WIDTHS,
+    "cifar": ("learned-cifar", "learned-third-cifar"),
+    "seventh": (*_RIVALS, *_THIRD, "learned-seventh"),
+    "noise": ("learned-schedule", "learned-third", "learned-noise"),
+    "fifth": ("learned-schedule", "learned-third", "learned-noise", "learned-fifth"),
     "gmoe": ("learned-gmoe",),
     "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),
     "longer": ("learned-growth", "learned-successor", "learned-longer"),
     "told": ("learned-growth", "learned-successor", "learned-told"),
     "after": ("learned-growth", "learned-successor", "learned-after"),
-    "noise": ("learned-schedule", "learned-noise"),
-    "fifth": ("learned-schedule", "learned-noise", "learned-fifth"),
-    # and a network that was learned on CIFAR-10, too
-    "seventh": (*_SCHEDULES, "learned-cifar", "learned-seventh"),
-    # with the networks before
-    "earlier": ("learned-schedule", "learned-growth", "learned-successor", "learned-schedule-earlier"),
+    "earlier": ("learned-schedule", "learned-third", "learned-growth", "learned-successor", "learned-schedule-earlier"),
 }
