@@ -19,6 +19,7 @@ from agents.rl.learning.real_training_env import RealStream
 from agents.rl.learning.train_schedule import train_schedule as learn
 from agents.rl.models.training_fit import fit_trainings
 from agents.rl.recorded.selection import recorded_groups, recorded_widths
+from agents.rl.surrogates.checks import checked_probability
 from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 
@@ -29,8 +30,7 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
     if options.units < 1:
         raise ValueError(f"--units {options.units}: must be a number of units from 1 on; the default is 32")
-    if not 0 <= options.dead < 1:
-        raise ValueError(f"--dead {options.dead:g}: must be a probability from 0 to below 1, such as --dead 0.01")
+    checked_probability("--dead", options.dead)
     prices: dict[str, tuple[float, float]] = {}
     for name, example in (("pass_price", "0 100"), ("memory_price", "0 0.1")):
         low, high = prices[name] = tuple(getattr(options, name))

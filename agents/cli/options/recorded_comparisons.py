@@ -10,7 +10,7 @@ FILES = {
     "schedules": (*_RIVALS, "learned-eighth"),
     "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
     "eighth": (*_RIVALS, *_THIRD, *_WIDTHS, "learned-eighth", "learned-eighth-widths"),
-    # networks that are not in the package, beside the network of that day
+    # of earlier days, with the network of that day
     "third": (*_RIVALS, *_THIRD),
     "seeds": ("learned-seeds", "learned-third-seeds"),
     "widths": _WIDTHS,

@@ -86,6 +86,7 @@ def train_schedule(
     ranges = {"pass_price": pass_price, "memory_price": memory_price}
     prices = {name: astuple(PriceRange.of(name, price)) for name, price in ranges.items()}
     require_all_decisions(models)
+    simulated: dict[str, Any] = {**prices, "dead": dead}
     try:
         from stable_baselines3 import PPO
         from stable_baselines3.common.utils import LinearSchedule
@@ -96,7 +97,7 @@ def train_schedule(
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
     env = JoinedVecEnv(
-        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu, dead=dead)) for model in models]
+        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **simulated, menu=menu)) for model in models]
     )
     env.seed(seed)
     threads = torch.get_num_threads()
@@ -118,8 +119,8 @@ def train_schedule(
         )
         model.learn(steps, progress_bar=progress)
         learned = network_of(model)
-        seen = [_seen(learned, one, prices, dead) for one in models]
-        about = {**(about or {}), **prices, "dead": dead, "steps": steps, "seed": seed}
+        seen = [_seen(learned, one, simulated) for one in models]
+        about = {**(about or {}), **simulated, "steps": steps, "seed": seed}
         network = replace(learned, known=KnownStates.of(seen), about=about)
         if real is not None and real.count:
             if keep is not None:
@@ -135,9 +136,9 @@ def train_schedule(
     return network
 
 
-def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any], dead: float) -> NDArray[np.float32]:
+def _seen(network: ScheduleNetwork, model: TrainingModel, simulated: dict[str, Any]) -> NDArray[np.float32]:
     """Return the features that episodes of the network meet, float32 (n, 18)."""
-    env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu, dead=dead)
+    env = NextTrainingVectorEnv(_KNOWN, [model], **simulated, menu=network.menu)
     observations, _ = env.reset(seed=1)
     seen = [observations]
     for _ in range(max(env.ticks, _KNOWN_DECISIONS)):

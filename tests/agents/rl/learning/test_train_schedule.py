@@ -135,7 +135,7 @@ def test_each_stream_gives_those_of_the_widths_that_it_has(tmp_path, capsys):
         (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--steps", "inf"], "--steps inf: must be"),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--dead", "1"],
-            "--dead 1: must be a probability from 0 to below 1, such as --dead 0.01",
+            "--dead=1.0: must be a probability from 0 to below 1, such as --dead=0.01",
         ),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--pass-price", "5", "1"],
