@@ -1,8 +1,9 @@
-"""Answers on the test set of a stream, and what is kept so that the next answer takes less work."""
+"""Answers on a part of a stream, and what is kept so that the next answer takes less work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from torch import nn
 
@@ -17,9 +18,14 @@ from alma_env.text.stream import TextStream
 
 
 class Answers:
-    """Scores predictors; it keeps the normalised test inputs, and the last deployed ensemble with its stream."""
+    """Scores predictors; it keeps the normalised inputs, and the last kept ensemble with its stream.
 
-    def __init__(self) -> None:
+    Args:
+        part: what is answered: the hidden test set, or the validation parts of all mega-batches.
+    """
+
+    def __init__(self, part: Literal["test", "validation"] = "test") -> None:
+        self._part = part
         self._kept: tuple[ScoredEnsemble, Stream | TextStream] | None = None
         self._inputs = NormalisedInputs()
 
@@ -33,12 +39,12 @@ class Answers:
         task: Task,
         batch_size: int,
     ) -> tuple[Answer, ScoredEnsemble | None]:
-        """Return the answer of a predictor on the test set, and the record for `keep` if it is an ensemble.
+        """Return the answer of a predictor, and the record for `keep` if it is an ensemble.
 
         Args:
             predictor: the copy that answers, see `as_it_answers`.
             mark: its fingerprint.
-            stream: the stream whose test set it answers.
+            stream: the stream of which it answers a part.
             steady_flops: FLOPs per example by kind of predictor, if all batches had the same cost.
             task: what is scored.
             batch_size: test examples per forward pass.
@@ -47,21 +53,21 @@ class Answers:
             PredictorError: the predictor cannot be scored.
         """
         before, before_stream = self._kept or (None, None)
-        # The evaluation set of text depends on the seed.
-        same_test = not isinstance(stream, TextStream) or stream == before_stream
+        # All streams of a data set of images have one test set; other parts depend on the seed.
+        shared = self._part == "test" and isinstance(stream, Stream)
         return score(
             predictor,
             mark,
-            *stream.test,
+            *(stream.test if self._part == "test" else stream.validation),
             task=task,
             batch_size=batch_size,
             steady_flops=None if mark.kind is None else steady_flops.get(mark.kind),
-            before=before if same_test else None,
+            before=before if shared or stream == before_stream else None,
             inputs=self._inputs,
         )
 
     def keep(self, scored: ScoredEnsemble, stream: Stream | TextStream) -> None:
-        """Keep a deployed ensemble: the next one, if it grows from this one, runs only its new members."""
+        """Keep an ensemble: the next one, if it grows from this one, runs only its new members."""
         self._kept = scored, stream
 
 

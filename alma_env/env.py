@@ -30,7 +30,7 @@ from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.saved_state import SavedState, require_same
 from alma_env.scoring.admission import is_untrained, require_metered
-from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
+from alma_env.scoring.evaluation import Answer, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, Kind
 from alma_env.scoring.spaces import PredictorSpace
 from alma_env.text.corpus import TextCorpus
@@ -141,6 +141,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         # Of the episode; before the first reset, of seed 0. It is made now, so that no reset fails for the arguments.
         self._stream: Stream | TextStream | None = protocol.require_stream(data)
         self._answers = Answers()
+        self._validation_answers = Answers("validation")
         if isinstance(data, TextCorpus):
             parts: dict[str, gym.Space[Any]] = {"train": data.part_space(), "valid": data.part_space()}
         else:
@@ -348,10 +349,14 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         if self.tick < 0:
             raise RuntimeError("validation_error() before reset(): there is no stream yet; call reset() first")
         assert self._stream is not None
-        x, y = self._stream.validation
+        answers, task, batch_size = self._validation_answers, self.data.task, self.evaluation_batch_size
         with uncharged():
-            frozen = freeze(unwrap(predictor))
-            return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
+            answered, scored = answers.score(
+                *as_it_answers(unwrap(predictor)), self._stream, {}, task=task, batch_size=batch_size
+            )
+            if scored is not None:
+                answers.keep(scored, self._stream)
+            return answered.error
 
     def _view(self) -> View:
         if self.tick < 0:

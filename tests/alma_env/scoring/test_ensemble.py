@@ -96,6 +96,20 @@ def test_only_new_members_are_run(env):
     assert ran == [name for name in "xb" for _ in range(batches)]
 
 
+def test_the_validation_error_runs_only_new_members_of_an_ensemble(env):
+    prepare = Prepare()
+    env.reset(seed=0)
+    batches = -(-len(env._stream.validation[1]) // env.evaluation_batch_size)
+    steps = ((0, "a", "a"), (0, "abc", "bc"), (0, "xbc", "xbc"), (1, "xbc", "xbc"), (1, "xbc", ""))
+    for seed, names, expected in steps:
+        if env.stream_seed != seed:
+            env.reset(seed=seed)  # other validation examples: all members are run again
+        ran.clear()
+        error = env.validation_error(Ensemble(members(*names), prepare))
+        assert ran == [name for name in expected for _ in range(batches)]
+        assert error == env.validation_error(Wrapped(Ensemble(members(*names), prepare)))
+
+
 def test_a_changed_member_is_run_again(env):
     ensemble = Ensemble(members("a", "b"), Prepare())
     before = row(env, ensemble)
