@@ -28,6 +28,7 @@ class StackedModels(StackedCosts):
         quality: standard deviation of the quality, float64 (models,).
         replays, restarts, grows: whether such trainings were recorded, bool (models,).
         free_growth: whether growth leaves the FLOPs of a training as they are, bool (models,).
+        untrained_growth: whether growth adds untrained members and freezes the others, bool (models,).
     """
 
     def __init__(self, models: Sequence[TrainingModel]) -> None:
@@ -40,6 +41,7 @@ class StackedModels(StackedCosts):
         self._first_errors = stacked("first_errors")
         self.replays, self.restarts, self.grows = map(stacked, ("replays", "restarts", "grows"))
         self.free_growth = stacked("free_growth")
+        self.untrained_growth = stacked("untrained_growth")
         self._low, self._high = stacked("low"), stacked("high")
         self._weights = {True: stacked("cold"), False: stacked("warm")}
         self._edges = {True: stacked("cold_edges"), False: stacked("warm_edges")}

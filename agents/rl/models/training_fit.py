@@ -141,7 +141,14 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         restarts=any(recording.column("restart").any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
         free_growth=(method := METHODS.get(first.learner)) is not None and method.free_growth,
+        untrained_growth=_untrained_growth(first),
     )
+
+
+def _untrained_growth(recording: Recording) -> bool:
+    """Return whether growth adds untrained members and freezes the others: a restart does the same to these members."""
+    method = METHODS.get(recording.learner)
+    return method is not None and method.free_growth and not recording.run_config.agent.record.get("warm_start")
 
 
 def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple[Trainings, NDArray[np.bool_]]:
@@ -153,7 +160,7 @@ def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple
         untrained: error of the untrained predictor on these data.
     """
     size, restart, grow = recording.sizes, recording.column("restart") > 0, recording.column("grow")
-    cold = restart.copy()
+    cold = restart & ~((grow > 0) & _untrained_growth(recording))
     cold[:1] = True
     before = np.concatenate([[0.0], np.cumsum(size)])[:-1]
     starts = np.maximum.accumulate(np.where(cold, np.arange(len(size)), 0))

@@ -60,6 +60,9 @@ class Trainings:
         old = np.log1p(self.size - self.pending)
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
         columns += [k, k * a, e, e * a, g, g * a, g * last, self.grows, self.grows * a]
+        # After growth, a training without growth may change the newest member of several.
+        later = (np.asarray(self.grown) > 0) & (np.asarray(self.grows) == 0)
+        columns += [later, later * a, later * last]
         # The size beside all that the network was trained on: without it, schedules with few large trainings are
         # simulated with too high errors.
         new = np.log1p(self.size / (1 + self.processed))
@@ -127,6 +130,8 @@ class TrainingModel:
         pass_flops: FLOPs of a full pass, see `agents.rl.recorded.costs.full_pass_of`: the unit of the price of FLOPs.
         replays, restarts, grows: whether trainings with replay, restarts and growth were recorded.
         free_growth: whether growth leaves the FLOPs of a training as they are; a fact of the method.
+        untrained_growth: whether growth adds untrained members and freezes the others, so that a restart at the same
+            training changes nothing.
     """
 
     ticks: int
@@ -150,6 +155,7 @@ class TrainingModel:
     restarts: bool
     grows: bool
     free_growth: bool
+    untrained_growth: bool
 
 
 def require_all_decisions(models: Sequence[TrainingModel]) -> None:

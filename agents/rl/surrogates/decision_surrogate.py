@@ -198,8 +198,8 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         if not len(rows):
             return spent
         model, trained = self._curve[rows], self._stages[rows] > 0
-        cold = restart | ~trained
         steps = grow * trained * self._stacked.grows[model]
+        cold = restart & ~((steps > 0) & self._stacked.untrained_growth[model]) | ~trained
         self._grown[rows] += steps
         self._processed[rows[cold]] = 0
         self._quality[rows[cold]] = self.np_random.standard_normal(cold.sum()) * self._stacked.quality[model[cold]]

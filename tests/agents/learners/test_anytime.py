@@ -199,6 +199,16 @@ def test_a_growing_ensemble_restarts_its_newest_members_only(env):
     assert not torch.equal(new, other)
 
 
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_restart_directly_after_growth_with_untrained_members_changes_nothing(env, warm_start):
+    def digests(restart):
+        policy = lambda now: Decision(True, grow=now.stages == 2, restart=restart and now.stages == 2)  # noqa: E731
+        agent = agents.make("gens", env, width=4, epochs=2, policy=policy, warm_start=warm_start)
+        return [row.digest for row in agents.run(env, agent, 0)]
+
+    assert (digests(True) == digests(False)) is not warm_start
+
+
 def test_growth_comes_before_training_and_never_before_the_first_stage(env):
     learner = Recorder()
     agent = AnytimeAgent(learner, lambda now: Decision(train=True, grow=True), TICKS)

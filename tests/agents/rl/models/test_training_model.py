@@ -16,7 +16,7 @@ from agents.policies.specs import policy_from
 from agents.rl.environments.decision_env import DecisionEnv
 from agents.rl.models.regression import POOL_SIZE, logistic, logit
 from agents.rl.models.stacked_models import StackedModels
-from agents.rl.models.training_fit import fit_trainings, models_for
+from agents.rl.models.training_fit import examples_of, fit_trainings, models_for
 from agents.rl.models.training_model import TrainingModel, Trainings, validation_terms
 from agents.rl.recorded import recordings
 from agents.rl.recorded.recording import COLUMNS, Recording
@@ -383,3 +383,27 @@ def test_the_error_after_a_restart_depends_on_the_error_before_only_after_growth
         restarts = Trainings(before, 4 * one, 8 * one, 2 * one, 3 * one, 0 * one, grown * one, 0 * one)
         (low, high), _ = models.expected(np.zeros(2, np.int64), restarts, one > 0)
         assert (low < high) if depends else (low == high)  # the older members of the ensemble stay
+
+
+@pytest.mark.parametrize(("learner", "same"), [("gens", True), ("gmoe", False)])
+def test_a_restart_directly_after_growth_is_growth_if_the_new_members_are_untrained(learner, same):
+    (runs,) = recorded_groups("Digits-ALMA-v0", learner, 4, None, decisions=True)
+    env, one = DecisionSurrogateVectorEnv(16, models=[fit_trainings(runs)]), np.ones(16, int)
+
+    def error(restart):
+        env.reset(seed=0)
+        for tick in range(1, 4):
+            *_, infos = env.decide(one, one, restart * (tick == 3) * one, (tick == 3) * one)
+        return infos["vector_reward"][:, 0]
+
+    assert np.array_equal(error(0), error(1)) is same
+
+
+def test_recorded_restarts_directly_after_growth_continue():
+    (runs,) = recorded_groups("Digits-ALMA-v0", "gens", 4, None, decisions=True)
+    both = [(run.column("restart") > 0) & (run.column("grow") > 0) for run in runs]
+    assert sum(map(np.sum, both)) > 100
+    for run, growing in zip(runs, both, strict=True):
+        cold = examples_of(run).cold
+        assert not cold[growing].any()
+        assert cold[(run.column("restart") > 0) & ~growing].all()
