@@ -146,9 +146,9 @@ def add_policy(commands: Any) -> None:
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; widths: of three more "
-        "widths; cifar: of CIFAR-10; growth: of learners that grow; noise, fifth, seventh: schedules, and a network "
-        "that is not in the package; longer, told, after: growth, and such a network; earlier: schedules and growth, "
-        "and the networks before the present ones"
+        "widths; cifar: of CIFAR-10; growth: of learners that grow; sixth: these, and the network before; noise, "
+        "fifth, seventh: schedules, and a network that is not in the package; longer, told, after: growth, and such a "
+        "network; earlier: schedules and growth, and the networks before the present ones"
     )
     judge.add_argument("--recorded", nargs="?", const="schedules", choices=tuple(FILES), help=own)
     add = judge.add_argument

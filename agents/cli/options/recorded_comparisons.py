@@ -5,10 +5,11 @@ from __future__ import annotations
 _RIVALS = ("learned-schedule", "learned-seeds", "learned-tuned", "learned-cifar")
 # The third network; free: its runs at a price of 0 with the seeds 5 to 9, of which learned-seeds has no rivals.
 _THIRD = ("learned-third", "learned-third-seeds", "learned-third-free", "learned-third-cifar")
+_GROWING = ("learned-growth", "learned-gmoe-rivals")  # the rivals on learners that grow
 _WIDTHS = ("learned-widths", "learned-third-widths")
 FILES = {
     "schedules": (*_RIVALS, "learned-eighth"),
-    "growth": ("learned-growth", "learned-after", "learned-gmoe-after"),
+    "growth": (*_GROWING, "learned-sixth"),
     "eighth": (*_RIVALS, *_THIRD, *_WIDTHS, "learned-eighth", "learned-eighth-widths"),
     # of earlier days, with the network of that day
     "third": (*_RIVALS, *_THIRD),
@@ -19,7 +20,8 @@ FILES = {
     "noise": ("learned-schedule", "learned-third", "learned-noise"),
     "fifth": ("learned-schedule", "learned-third", "learned-noise", "learned-fifth"),
     "gmoe": ("learned-gmoe",),
-    "gmoe-after": ("learned-gmoe-after", "learned-gmoe-successor"),
+    "sixth": (*_GROWING, "learned-after", "learned-gmoe-after", "learned-sixth"),
+    "gmoe-after": ("learned-gmoe-rivals", "learned-gmoe-after", "learned-gmoe-successor"),
     "longer": ("learned-growth", "learned-successor", "learned-longer"),
     "told": ("learned-growth", "learned-successor", "learned-told"),
     "after": ("learned-growth", "learned-successor", "learned-after"),
