@@ -249,7 +249,7 @@ def test_the_page_has_the_numbers_of_the_growing_network_that_knows_gmoe_on_mnis
     assert won([row for row in before if row["runs"].startswith("MNIST")], f"network {GROWING}", 0.01) == 7
     digits = [row for row in before if row["runs"].startswith("Digits")]
     assert all(row["p"] > 0.05 for row in digits)
-    assert [round(least(map(above, digits)), 1) for least in (min, max)] == [-2.2, 4.0]
+    assert [round(end(map(above, digits)), 1) for end in (min, max)] == [-2.2, 4.0]
     ratio = np.exp(np.mean([np.log(row["cost"]["mean"] / row["rival_cost"]["mean"]) for row in before]))
     page = " ".join((ROOT / "docs/preregistration.md").read_text().split())
     assert f"divided by that of the present network, is {ratio:.3f}. On MNIST, the surrogates" in page
