@@ -61,8 +61,8 @@ class Trainings:
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
         columns += [k, k * a, e, e * a, g, g * a, g * last, self.grows, self.grows * a]
         # After growth, a training without growth may change the newest member of several.
-        later = (np.asarray(self.grown) > 0) & (np.asarray(self.grows) == 0)
-        columns += [later, later * a, later * last]
+        ungrown = (np.asarray(self.grown) > 0) & (np.asarray(self.grows) == 0)
+        columns += [ungrown, ungrown * a, ungrown * last]
         # The size beside all that the network was trained on: without it, schedules with few large trainings are
         # simulated with too high errors.
         new = np.log1p(self.size / (1 + self.processed))

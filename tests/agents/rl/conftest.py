@@ -1,4 +1,4 @@
-"""Finished runs, a file of recorded runs, a learning curve, and two models of trainings."""
+"""Finished runs, a file of recorded runs, a learning curve, models of trainings, and the episodes of one of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import alma_env
 from agents.policies.waiting import fixed_wait
 from agents.rl.models.learning_curve import Curve, fit
 from agents.rl.models.training_fit import fit_trainings
+from agents.rl.models.training_model import TrainingModel
 from agents.rl.recorded import recordings
+from agents.rl.recorded.recording import Recording
 
+from .known_model import model_with_quality, record
 from .synthetic import waits
 
 
@@ -32,10 +35,32 @@ def model():
 def growing(model):
     """A learner that grows up to twice."""
     warm = model.warm.copy()
-    warm[-5:-3] = -0.5  # a growth step lowers the error, the more the larger the training
+    warm[-8:-6] = -0.5  # a growth step lowers the error, the more the larger the training
     return dataclasses.replace(
         model, grows=True, warm=warm, parameters=np.array([100.0, 220.0, 330.0]), flops=np.repeat(model.flops, 3, 0)
     )
+
+
+@pytest.fixture(scope="session")
+def truth() -> TrainingModel:
+    """The known model."""
+    return model_with_quality()
+
+
+@pytest.fixture(scope="session")
+def episodes(truth) -> list[Recording]:
+    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8", "wait 13"]
+    return [
+        dataclasses.replace(record(truth, schedule, 100 * number + seed), seed=seed)
+        for number, schedule in enumerate(schedules)
+        for seed in range(24)
+    ]
+
+
+@pytest.fixture(scope="session")
+def few(episodes) -> list[Recording]:
+    """The runs of five seeds, for the tests of commands: their numbers are tested on all."""
+    return [one for one in episodes if one.seed < 5]
 
 
 @pytest.fixture

@@ -10,95 +10,20 @@ import pytest
 
 import agents
 import alma_env
-from agents.cli import main
-from agents.policies.choices import REPLAY, RESTART, TRAIN, decision_of, megabatches_with
 from agents.policies.specs import policy_from
 from agents.rl.environments.decision_env import DecisionEnv
-from agents.rl.models.regression import POOL_SIZE, logistic, logit
+from agents.rl.models.regression import logistic, logit
 from agents.rl.models.stacked_models import StackedModels
 from agents.rl.models.training_fit import examples_of, fit_trainings, models_for
-from agents.rl.models.training_model import TrainingModel, Trainings, validation_terms
+from agents.rl.models.training_model import Trainings, validation_terms
 from agents.rl.recorded import recordings
-from agents.rl.recorded.recording import COLUMNS, Recording
-from agents.rl.recorded.recordings import load, save
-from agents.rl.recorded.selection import recorded_groups, shipped_file
-from agents.rl.surrogates.decision_fidelity import HeldOut, fidelity, held_out, simulate
+from agents.rl.recorded.recording import COLUMNS
+from agents.rl.recorded.selection import recorded_groups
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.surrogates.fidelity import spearman
 
+from ..known_model import TICKS, record
 from ..synthetic import TICKS as RECORDED_TICKS
 from ..synthetic import recorded, waits
-
-TICKS = 40
-
-
-@pytest.fixture(scope="module")
-def truth() -> TrainingModel:
-    """A model whose trainings have a quality of 0.3 and residuals of 0.1."""
-    fitted = fit_trainings(waits(noise=0.05, seeds=range(4)))
-    draw = np.random.default_rng(0)
-    residuals = np.zeros((8, POOL_SIZE, 3))
-    residuals[..., 0] = 0.1 * draw.standard_normal((8, POOL_SIZE))
-    warm = np.zeros_like(fitted.warm)
-    warm[[0, 1, 3, 5]] = -0.4, -0.3, 0.5, -0.2
-    cold = np.zeros_like(fitted.cold)
-    cold[:2] = 1.0, -0.6
-    return dataclasses.replace(
-        fitted,
-        ticks=TICKS,
-        warm=warm,
-        cold=cold,
-        low=-8.0,
-        high=4.0,
-        quality=0.3,
-        warm_residuals=residuals,
-        warm_power=0.0,
-        cold_residuals=3 * residuals[:6],
-        replays=True,
-        restarts=True,
-    )
-
-
-def record(truth: TrainingModel, schedule: str, seed: int) -> Recording:
-    """An episode of a model as a recording: ``random`` choices, or trainings at every ``wait``-th tick."""
-    env = DecisionSurrogateVectorEnv(1, models=[truth])
-    env.reset(seed=seed)
-    draw = np.random.default_rng(seed)
-    rows = []
-    for tick in range(1, TICKS + 1):
-        if schedule == "random":
-            choice = draw.integers(7) if draw.random() < 0.5 else 0
-        else:
-            choice = int(tick % int(schedule.split()[1]) == 0)
-        pending, stages = int(env._pending[0]), int(env._stages[0])
-        size = int(megabatches_with(REPLAY[choice], tick, pending, TICKS))
-        one = decision_of(choice, TICKS)
-        *_, infos = env.step([choice])
-        ended = "final_info" in infos
-        if TRAIN[choice] and not ended:  # the last tick's error is overwritten by the next episode
-            error, loss, wrong = float(env._error[0]), *env._validation[:2, 0]
-            window = math.nan if one.window is None else one.window
-            restart = bool(RESTART[choice]) and stages > 0
-            rows.append(
-                [tick, pending, 9 * size, one.replay, 0, loss, wrong, error, error, 1e6 * size, 100, window, restart]
-            )
-    return Recording("Digits-ALMA-v0", "sm", 4, "{}", schedule, seed, TICKS, 10, 0.9, 100, np.array(rows, np.float64))
-
-
-@pytest.fixture(scope="module")
-def episodes(truth) -> list[Recording]:
-    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8", "wait 13"]
-    return [
-        dataclasses.replace(record(truth, schedule, 100 * number + seed), seed=seed)
-        for number, schedule in enumerate(schedules)
-        for seed in range(24)
-    ]
-
-
-@pytest.fixture(scope="module")
-def few(episodes) -> list[Recording]:
-    """The runs of five seeds, for the tests of commands: their numbers are tested on all."""
-    return [one for one in episodes if one.seed < 5]
 
 
 def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
@@ -183,82 +108,6 @@ def test_one_seed_is_widened_as_two_are():
     assert one.quality == pytest.approx(two.quality, rel=1e-3)
 
 
-def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
-    found = fidelity(held_out(episodes, episodes=100))
-    assert found.schedules == 6  # 5 waits, and the random choices, which share a name
-    assert found.ranks > 0.9
-    assert 0.97 < found.level < 1.03
-    assert 0.8 < found.spread < 1.25
-    assert 0.82 < found.coverage < 0.97
-
-
-def test_fidelity_counts_what_it_says():
-    """Three schedules, simulated without error, and one whose simulations are too low and too narrow."""
-    seeds, luck = np.arange(3), np.array([0.0, 1.0, 1.0])
-    exact = [
-        HeldOut(f"wait {wait}", seeds, wait + luck, np.array([[wait - 1.0, wait, wait + 2]] * 3))
-        for wait in (10, 11, 30)
-    ]
-    wrong = HeldOut("doubling", seeds, 20 + 2 * luck, np.full((3, 3), 5.0))
-    found = fidelity([*exact, wrong])
-    assert (found.schedules, found.near) == (4, 2)
-    assert math.isnan(found.near_ranks)  # two schedules have no rank correlation
-    assert found.ranks == pytest.approx(0.4)
-    assert found.coverage == pytest.approx(9 / 12)
-    assert found.luck == pytest.approx(1)
-    assert found.real_ranks == pytest.approx(1)  # each seed has the same order of schedules
-
-
-@pytest.mark.parametrize("noise", [0.5, 2.0])
-def test_the_ranks_of_other_real_runs_are_estimated(noise):
-    """The estimate agrees with the correlation that two sets of runs of ten seeds do have, on average."""
-    rng = np.random.default_rng(5)
-    schedules, seeds = rng.normal(size=(100, 20)), np.arange(10)
-    real = schedules[:, :, None] + noise * rng.normal(size=(2, 100, 20, 10))
-    between = [spearman(*means) for means in real.mean(-1).swapaxes(0, 1)]
-    estimates = [
-        fidelity([HeldOut(str(name), seeds, cer, cer[:, None]) for name, cer in enumerate(runs)]).real_ranks
-        for runs in real[0, :10]
-    ]
-    assert np.mean(estimates) == pytest.approx(np.mean(between), abs=0.05)
-    assert np.mean(between) < 0.99
-
-
-def test_seeds_that_disagree_say_nothing_of_the_ranks():
-    cer = np.array([[1.0, 5], [2, 4], [3, 3], [4, 2], [5, 1]])
-    found = fidelity([HeldOut(str(number), np.arange(2), one, one[:, None]) for number, one in enumerate(cer)])
-    assert found.real_ranks == 0
-
-
-def test_exploring_runs_are_ranked_run_by_run():
-    exploring = [
-        HeldOut(f"exploring {run}", np.array([run]), np.array([float(run)]), np.array([[5.0, 15.0 - run]]))
-        for run in range(4)
-    ]
-    found = fidelity(exploring)
-    assert found.schedules == 0
-    assert math.isnan(found.ranks)
-    assert found.run_ranks == pytest.approx(-1)
-
-
-def test_a_simulation_repeats_the_decisions_of_a_run(truth):
-    """Without residuals and quality, the simulated CER is that of the run."""
-    still = dataclasses.replace(
-        truth,
-        quality=0.0,
-        first_errors=np.full(64, 0.9),
-        warm_residuals=np.zeros_like(truth.warm_residuals),
-        cold_residuals=np.zeros_like(truth.cold_residuals),
-    )
-    for schedule in ("random", "wait 3"):
-        run = record(still, schedule, 3)
-        trained = run.column("tick").astype(int)
-        assert (run.column("restart").any() and np.isfinite(run.column("window")).any()) == (schedule == "random")
-        cer = simulate(still, run, episodes=2, seed=0)
-        if trained[-1] < TICKS:
-            assert np.allclose(cer, run.cer)
-
-
 @pytest.mark.parametrize(("stream", "width", "examples"), [("MNIST-ALMA-v0", 4, 12), ("Digits-ALMA-v0", 64, 7)])
 def test_a_simulated_validation_error_is_as_noisy_as_a_share_of_the_validation_examples(stream, width, examples):
     """``examples`` validation examples come with each mega-batch; a training is on 1 mega-batch, 10, or nearly all."""
@@ -282,73 +131,6 @@ def test_too_few_trainings_are_refused(episodes):
         fit_trainings([dataclasses.replace(episodes[0], trainings=np.zeros((0, 13)))])
     with pytest.raises(ValueError, match=r"1 trainings from a random initialisation and \d+ others in 1 runs: a model"):
         fit_trainings([next(one for one in episodes if one.schedule == "wait 13")])
-
-
-def test_the_shipped_runs_make_a_faithful_surrogate_of_the_digits():
-    runs = [
-        one for one in load(shipped_file("Digits-ALMA-v0", decisions=True)) if (one.learner, one.width) == ("sm", 4)
-    ]
-    found = fidelity(held_out(runs))
-    assert len(runs) == 560
-    assert found.schedules == 20
-    assert found.ranks > 0.95
-    assert found.level == pytest.approx(1, abs=0.03)
-    assert 0.75 < found.spread < 1.25
-    assert 0.85 < found.coverage < 0.95
-    assert found.luck > 0.5
-
-
-def test_a_command_validates_runs_with_all_decisions(few, tmp_path, capsys):
-    save(few, tmp_path / "own.npz")
-    words = ["--episodes", "2", "--decisions"]
-    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), *words]) == 0
-    out = capsys.readouterr().out
-    assert "sm 4, v1" in out
-    assert "rank correlation of 6 schedules" in out
-    assert "fixed:wait=13" in out
-    exploring = [dataclasses.replace(one, schedule=f"exploring {number}") for number, one in enumerate(few)]
-    save(exploring, tmp_path / "exploring.npz")
-    assert main(["surrogate", "validate", str(tmp_path / "exploring.npz"), *words]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert f"no schedule has two runs; rank correlation of {len(few)} runs: 0." in out
-    assert "nan" not in out
-
-
-def test_the_surrogate_of_the_first_version_is_judged_unless_the_second_is_asked_for(few, tmp_path, capsys):
-    save(few, tmp_path / "own.npz")
-    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), "--episodes", "2"]) == 0
-    out = capsys.readouterr().out
-    assert "sm 4, v0" in out
-    assert f"{sum(one.explores for one in few)} of {len(few)} runs are left out" in out
-
-
-def test_a_command_validates_only_the_named_widths(few, tmp_path, capsys):
-    file = tmp_path / "own.npz"
-    save([*few, *(dataclasses.replace(one, width=9) for one in few)], file)
-    assert main(["surrogate", "validate", str(file), "--width", "9", "--episodes", "2", "--decisions"]) == 0
-    assert capsys.readouterr().out.count("rank correlation of 6 schedules") == 1
-    assert main(["surrogate", "validate", str(file), "--width", "5"]) == 2
-    assert f"--width 5: {file} has the widths 4, 9; name some" in " ".join(capsys.readouterr().err.split())
-
-
-def test_one_seed_cannot_be_held_out(episodes):
-    with pytest.raises(ValueError, match=r"seeds \[0\]: must be at least two"):
-        held_out([one for one in episodes if one.seed == 0])
-
-
-def test_one_schedule_cannot_be_held_out(episodes):
-    with pytest.raises(
-        ValueError, match="schedule='wait 4', seed=0: no run of another schedule.*at least two schedules"
-    ):
-        held_out([one for one in episodes if one.schedule == "wait 4"])
-
-
-def test_a_schedule_that_another_one_repeats_is_held_out_with_it(few):
-    runs = [one for one in few if one.schedule in ("random", "wait 4")]
-    twins = [dataclasses.replace(one, schedule="twin") for one in runs if one.schedule == "wait 4"]
-    once, twice = held_out(runs, episodes=8), held_out([*runs, *twins], episodes=8)
-    assert [one.schedule for one in twice] == [one.schedule for one in once]
-    assert all(np.array_equal(one.simulated, other.simulated) for one, other in zip(once, twice, strict=True))
 
 
 @pytest.mark.filterwarnings("error")
