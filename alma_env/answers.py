@@ -66,6 +66,13 @@ class Answers:
             inputs=self._inputs,
         )
 
+    def error(self, predictor: nn.Module, stream: Stream | TextStream, *, task: Task, batch_size: int) -> float:
+        """Return the error of a predictor, and keep it if it is an ensemble; arguments and errors as for `score`."""
+        found, scored = self.score(*as_it_answers(predictor), stream, {}, task=task, batch_size=batch_size)
+        if scored is not None:
+            self.keep(scored, stream)
+        return found.error
+
     def keep(self, scored: ScoredEnsemble, stream: Stream | TextStream) -> None:
         """Keep an ensemble: the next one, if it grows from this one, runs only its new members."""
         self._kept = scored, stream

@@ -349,14 +349,9 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         if self.tick < 0:
             raise RuntimeError("validation_error() before reset(): there is no stream yet; call reset() first")
         assert self._stream is not None
-        answers, task, batch_size = self._validation_answers, self.data.task, self.evaluation_batch_size
+        task, batch_size = self.data.task, self.evaluation_batch_size
         with uncharged():
-            answered, scored = answers.score(
-                *as_it_answers(unwrap(predictor)), self._stream, {}, task=task, batch_size=batch_size
-            )
-            if scored is not None:
-                answers.keep(scored, self._stream)
-            return answered.error
+            return self._validation_answers.error(unwrap(predictor), self._stream, task=task, batch_size=batch_size)
 
     def _view(self) -> View:
         if self.tick < 0:
