@@ -163,14 +163,15 @@ def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple
     cold = restart & ~((grow > 0) & _untrained_growth(recording))
     cold[:1] = True
     before = np.concatenate([[0.0], np.cumsum(size)])[:-1]
-    starts = np.maximum.accumulate(np.where(cold, np.arange(len(size)), 0))
+    number = np.arange(len(size))
+    start = np.maximum.accumulate(np.where(cold, number, 0))
     inputs = Trainings(
         last=logit(np.append(untrained, errors)[:-1]),
         size=size,
         tick=recording.column("tick"),
         pending=recording.column("pending"),
-        stages=np.arange(len(size), dtype=np.float64),
-        processed=before - before[starts],
+        trained=number - start,
+        processed=before - before[start],
         grown=np.cumsum(grow),
         grows=grow,
     )

@@ -38,8 +38,9 @@ class Trainings:
         size: mega-batches that it trains on.
         tick: mega-batches that have arrived.
         pending: mega-batches gathered since the training before.
-        stages: trainings before this training.
-        processed: mega-batches of all trainings since the last restart, without this training.
+        trained: trainings since the last restart, with it and without this training: no earlier one leaves a trace in
+            the weights.
+        processed: mega-batches of these trainings.
         grown: growth steps so far, including those directly before this training.
         grows: growth steps directly before this training.
     """
@@ -48,7 +49,7 @@ class Trainings:
     size: NDArray[Any]
     tick: NDArray[Any]
     pending: NDArray[Any]
-    stages: NDArray[Any]
+    trained: NDArray[Any]
     processed: NDArray[Any]
     grown: NDArray[Any]
     grows: NDArray[Any]
@@ -56,10 +57,10 @@ class Trainings:
     def warm(self) -> Array:
         """Return the terms of a training that continues from trained weights, float64 (n, terms)."""
         last, share = self.last, self.size / self.tick
-        a, b, k, e, g = np.log(self.size), np.log(self.tick), *map(np.log1p, (self.stages, self.processed, self.grown))
+        a, b, k, e, g = np.log(self.size), np.log(self.tick), *map(np.log1p, (self.trained, self.processed, self.grown))
         old = np.log1p(self.size - self.pending)
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
-        columns += [k, k * a, e, e * a, g, g * a, g * last, self.grows, self.grows * a]
+        columns += [k, k * a, k * last, k * share, e, e * a, e * share, g, g * a, g * last, self.grows, self.grows * a]
         # After growth, a training without growth may change the newest member of several.
         ungrown = (np.asarray(self.grown) > 0) & (np.asarray(self.grows) == 0)
         columns += [ungrown, ungrown * a, ungrown * last]

@@ -61,25 +61,25 @@ class Ceiling:
         self._stacked = StackedModels([model])
         self._residuals = {True: _means_of_parts(model.cold_residuals), False: _means_of_parts(model.warm_residuals)}
         self.ticks = list(_ticks(model.ticks))
-        logits, qualities, stages, processed, grown = _POINTS[model.grows]
+        logits, qualities, trained, processed, grown = _POINTS[model.grows]
         nodes, weights = np.polynomial.hermite_e.hermegauss(qualities)
         most = np.log1p(model.ticks), np.log1p(model.ticks * (model.ticks + 1) / 2)
         self._axes = [
             np.linspace(model.low, model.high, logits),
             nodes * model.quality,  # so that a new network is on the grid, and stays there
-            np.linspace(np.log(2), most[0], stages),
+            np.linspace(np.log(2), most[0], trained),
             np.linspace(np.log(2), most[1], processed),
         ]
         if model.grows:
             self._axes.append(np.unique(np.geomspace(1, len(self.ticks), grown).round()) - 1)
         self._weights = weights / weights.sum()
         self._tables: dict[int, Array] = {}
-        last, quality, before, trained, *steps = (axis.ravel() for axis in np.meshgrid(*self._axes, indexing="ij"))
+        last, quality, trained, processed, *steps = (axis.ravel() for axis in np.meshgrid(*self._axes, indexing="ij"))
         grew = steps[0].astype(np.int64) if model.grows else np.zeros(len(last), np.int64)
         shape = [len(axis) for axis in self._axes]
         for tick in reversed(self.ticks):
             at = np.full(len(last), tick)
-            learners = Learners(at, last, quality, np.expm1(before), np.expm1(trained), grew)
+            learners = Learners(at, last, quality, np.expm1(trained), np.expm1(processed), grew)
             _, costs = self.decide(learners)
             self._tables[tick] = np.log(self._each_tick(learners) + costs).reshape(shape)
 
@@ -140,29 +140,25 @@ class Ceiling:
         after, pool = self._expected(learners, tick, size, grow)
         unit = residual_unit(size, self.model.warm_power)
         after = (after + learners.quality)[:, None] + unit * self._residuals[False][pool]  # (n, residuals)
-        state = learners.quality, learners.stages + 1, learners.processed + size, learners.grown + grow
+        state = learners.quality, learners.trained + 1, learners.processed + size, learners.grown + grow
         return np.asarray(self._value(tick, after, *(values[:, None] for values in state)).mean(1))
 
     def _cold(self, learners: Learners, tick: int, size: int) -> Array:
         """Return the expected costs from this tick on, after a training from new weights, float64 (n,).
 
-        It depends on the numbers of trainings and of growth steps, and after growth also on the error before.
+        It depends on the number of growth steps, and after growth also on the error before.
         """
         qualities = self._axes[1]
-        stages = np.concatenate([[0.0], self._axes[2]])  # ln(1 + trainings before), from the first training on
         costs = np.empty(len(learners.tick))
         for grown in np.unique(learners.grown):
             same = np.flatnonzero(learners.grown == grown)
             before = self._axes[0] if grown else self._axes[0][:1]  # without growth, each gives the same
             grid = replace(learners.of(np.resize(same[:1], len(before))), logit=before)
             after, pool = self._expected(grid, tick, size, cold=True)
-            logits = (after[:, None] + self._residuals[True][pool])[:, None, :, None]  # (before, 1, residuals, 1)
-            each = self._value(tick, logits, qualities, np.exp(stages)[:, None, None], size, grown)
-            means = (each @ self._weights).mean(-1)  # over qualities and residuals: (before, stages)
-            found = learners.of(same)
-            places = [(found.logit, before), (np.log1p(found.stages), stages)]
-            at = [np.interp(x, axis, range(len(axis))) for x, axis in places]
-            costs[same] = map_coordinates(means, at, order=1, mode="nearest")
+            logits = (after[:, None] + self._residuals[True][pool])[..., None]  # (before, residuals, 1)
+            each = self._value(tick, logits, qualities, 1, size, grown)
+            means = (each @ self._weights).mean(-1)  # over qualities and residuals: (before,)
+            costs[same] = np.interp(learners.logit[same], before, means)
         return costs
 
     def _expected(
@@ -174,17 +170,17 @@ class Ceiling:
             size=np.full(n, float(size)),
             tick=np.full(n, float(tick)),
             pending=tick - learners.tick,
-            stages=learners.stages,
+            trained=learners.trained,
             processed=learners.processed,
             grown=learners.grown + grow,
             grows=np.full(n, grow),
         )
         return self._stacked.expected(np.zeros(n, np.int64), trainings, np.full(n, cold))
 
-    def _value(self, tick: int, logit: Array, quality: Any, stages: Any, processed: Any, grown: Any) -> Array:
+    def _value(self, tick: int, logit: Array, quality: Any, trained: Any, processed: Any, grown: Any) -> Array:
         """Return the cost of the tick plus that of the ticks after it; the arguments are broadcast."""
         logit = np.clip(logit, self.model.low, self.model.high)
-        numbers = (logit, quality, np.log1p(stages), np.log1p(processed), grown)
+        numbers = (logit, quality, np.log1p(trained), np.log1p(processed), grown)
         state = np.broadcast_arrays(*numbers[: len(self._axes)])
         places = [np.interp(x, axis, range(len(axis))) for x, axis in zip(state, self._axes, strict=True)]
         return np.asarray(np.exp(map_coordinates(self._tables[tick], places, order=1, mode="nearest")))

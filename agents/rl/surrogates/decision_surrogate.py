@@ -84,7 +84,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         self.reward = Reward("scalar", Prices())  # `_rewards` has the prices of each episode
         self._stacked = StackedModels(self.models)
         self._set_up(num_envs, choice_space(), feature_space(), autoreset_mode, render_mode)
-        self._size, self._processed = np.zeros((2, num_envs), np.int64)
+        self._size, self._trained, self._processed = np.zeros((3, num_envs), np.int64)
         self._logit, self._quality = np.zeros((2, num_envs))
         self._dead = np.zeros(num_envs, bool)
         self._prices = np.zeros((2, num_envs))  # of a full pass and of memory
@@ -97,7 +97,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes with new prices: tick 0 is scored and D_1 has arrived."""
         super()._start(rows)
-        self._size[rows] = self._processed[rows] = 0
+        self._size[rows] = self._trained[rows] = self._processed[rows] = 0
         self._logit[rows] = logit(self._error[rows])
         for price, drawn in zip(self.price_ranges.values(), self._prices, strict=True):
             drawn[rows] = price.draw(self.np_random, len(rows))
@@ -197,11 +197,11 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         spent = np.zeros(self.num_envs)
         if not len(rows):
             return spent
-        model, trained = self._curve[rows], self._stages[rows] > 0
-        steps = grow * trained * self._stacked.grows[model]
-        cold = restart & ~((steps > 0) & self._stacked.untrained_growth[model]) | ~trained
+        model, again = self._curve[rows], self._stages[rows] > 0
+        steps = grow * again * self._stacked.grows[model]
+        cold = restart & ~((steps > 0) & self._stacked.untrained_growth[model]) | ~again
         self._grown[rows] += steps
-        self._processed[rows[cold]] = 0
+        self._trained[rows[cold]] = self._processed[rows[cold]] = 0
         self._quality[rows[cold]] = self.np_random.standard_normal(cold.sum()) * self._stacked.quality[model[cold]]
         if self.dead:
             self._dead[rows[cold]] = self.np_random.random(cold.sum()) < self.dead
@@ -211,7 +211,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
             size=size,
             tick=self._tick[rows],
             pending=self._pending[rows],
-            stages=self._stages[rows],
+            trained=self._trained[rows],
             processed=self._processed[rows],
             grown=self._grown[rows],
             grows=steps,
@@ -223,6 +223,7 @@ class DecisionSurrogateVectorEnv(EpisodesVectorEnv):
         self._error[rows] = logistic(self._logit[rows])
         spent[rows] = self._stacked.flops(model, size, self._grown[rows])
         self._flops += spent
+        self._trained[rows] += 1
         self._processed[rows] += size
         self._size[rows] = size
         self._stages[rows] += 1

@@ -34,15 +34,15 @@ class Learners:
         tick: tick of the training, int64; 0 before the first.
         logit: of the error, float64.
         quality: of the network, float64, see `agents.rl.models.training_model`.
-        stages: trainings so far.
-        processed: mega-batches of all trainings since the last restart.
+        trained: trainings since the last restart, with it.
+        processed: mega-batches of these trainings.
         grown: growth steps so far, int64.
     """
 
     tick: NDArray[np.int64]
     logit: NDArray[np.float64]
     quality: NDArray[np.float64]
-    stages: NDArray[Any]
+    trained: NDArray[Any]
     processed: NDArray[Any]
     grown: NDArray[np.int64]
 
@@ -213,7 +213,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
     @property
     def learners(self) -> Learners:
         """The state of each episode's learner, which no policy can see in a real run; copies."""
-        learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed, self._grown)
+        learners = Learners(self._tick, self._logit, self._quality, self._trained, self._processed, self._grown)
         return learners.of(np.arange(self.num_envs))
 
     def _progress(self, rows: Any) -> dict[str, Any]:

@@ -49,12 +49,14 @@ def truth() -> TrainingModel:
 
 @pytest.fixture(scope="session")
 def episodes(truth) -> list[Recording]:
-    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8", "wait 13"]
-    return [
-        dataclasses.replace(record(truth, schedule, 100 * number + seed), seed=seed)
-        for number, schedule in enumerate(schedules)
-        for seed in range(24)
-    ]
+    """Waits, and random choices: each of these runs is a schedule of its own, as recorded exploring runs are."""
+    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8", "wait 13", "wait 20"]
+    runs = []
+    for number, schedule in enumerate(schedules):
+        for seed in range(24):
+            name = f"random {number} {seed}" if schedule == "random" else schedule
+            runs.append(dataclasses.replace(record(truth, schedule, 100 * number + seed), seed=seed, schedule=name))
+    return runs
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from ..known_model import TICKS, record
 
 def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
     found = fidelity(held_out(episodes, episodes=100))
-    assert found.schedules == 6  # 5 waits, and the random choices, which share a name
+    assert found.schedules == 6  # the waits
     assert found.ranks > 0.9
     assert 0.97 < found.level < 1.03
     assert 0.8 < found.spread < 1.25
@@ -153,7 +153,7 @@ def test_one_schedule_cannot_be_held_out(episodes):
 
 
 def test_a_schedule_that_another_one_repeats_is_held_out_with_it(few):
-    runs = [one for one in few if one.schedule in ("random", "wait 4")]
+    runs = [one for one in few if one.schedule.startswith(("random", "wait 4"))]
     twins = [dataclasses.replace(one, schedule="twin") for one in runs if one.schedule == "wait 4"]
     once, twice = held_out(runs, episodes=8), held_out([*runs, *twins], episodes=8)
     assert [one.schedule for one in twice] == [one.schedule for one in once]
