@@ -38,8 +38,8 @@ class Trainings:
         size: mega-batches that it trains on.
         tick: mega-batches that have arrived.
         pending: mega-batches gathered since the training before.
-        trained: trainings since the last restart, with it and without this training: no earlier one leaves a trace in
-            the weights.
+        trained: trainings since the last restart: that one counts, and this one does not. The weights have no trace of
+            any before.
         processed: mega-batches of these trainings.
         grown: growth steps so far, including those directly before this training.
         grows: growth steps directly before this training.
@@ -60,7 +60,9 @@ class Trainings:
         a, b, k, e, g = np.log(self.size), np.log(self.tick), *map(np.log1p, (self.trained, self.processed, self.grown))
         old = np.log1p(self.size - self.pending)
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
-        columns += [k, k * a, k * last, k * share, e, e * a, e * share, g, g * a, g * last, self.grows, self.grows * a]
+        # The more it was trained, the less it gains from all data once more: k and e beside share.
+        columns += [k, k * a, k * last, k * share, e, e * a, e * share]
+        columns += [g, g * a, g * last, self.grows, self.grows * a]
         # After growth, a training without growth may change the newest member of several.
         ungrown = (np.asarray(self.grown) > 0) & (np.asarray(self.grows) == 0)
         columns += [ungrown, ungrown * a, ungrown * last]

@@ -61,17 +61,17 @@ class Ceiling:
         self._stacked = StackedModels([model])
         self._residuals = {True: _means_of_parts(model.cold_residuals), False: _means_of_parts(model.warm_residuals)}
         self.ticks = list(_ticks(model.ticks))
-        logits, qualities, trained, processed, grown = _POINTS[model.grows]
+        logits, qualities, numbers, sizes, growths = _POINTS[model.grows]
         nodes, weights = np.polynomial.hermite_e.hermegauss(qualities)
         most = np.log1p(model.ticks), np.log1p(model.ticks * (model.ticks + 1) / 2)
         self._axes = [
             np.linspace(model.low, model.high, logits),
             nodes * model.quality,  # so that a new network is on the grid, and stays there
-            np.linspace(np.log(2), most[0], trained),
-            np.linspace(np.log(2), most[1], processed),
+            np.linspace(np.log(2), most[0], numbers),
+            np.linspace(np.log(2), most[1], sizes),
         ]
         if model.grows:
-            self._axes.append(np.unique(np.geomspace(1, len(self.ticks), grown).round()) - 1)
+            self._axes.append(np.unique(np.geomspace(1, len(self.ticks), growths).round()) - 1)
         self._weights = weights / weights.sum()
         self._tables: dict[int, Array] = {}
         last, quality, trained, processed, *steps = (axis.ravel() for axis in np.meshgrid(*self._axes, indexing="ij"))

@@ -167,6 +167,23 @@ def test_the_error_after_a_restart_depends_on_the_error_before_only_after_growth
         assert (low < high) if depends else (low == high)  # the older members of the ensemble stay
 
 
+def test_trainings_before_a_restart_leave_no_trace():
+    """Eight trainings before it, or none: after a restart on all data and one more training, the errors are alike."""
+    (runs,) = recorded_groups("Digits-ALMA-v0", "sm", 4, None, decisions=True)
+    env, many = DecisionSurrogateVectorEnv(4_096, models=[fit_trainings(runs)]), np.ones(4_096, int)
+    after = []
+    for trains in (1, 0):
+        env.reset(seed=0)
+        for _ in range(8):
+            env.decide(trains * many, many, 0 * many, 0 * many)
+        env.decide(many, 9 * many, many, 0 * many)
+        after.append([])
+        for tick in (10, 11):
+            *_, infos = env.decide(many, tick * many, 0 * many, 0 * many)
+            after[-1].append(infos["vector_reward"][:, 0].mean())
+    assert after[0] == pytest.approx(after[1], rel=0.03)
+
+
 @pytest.mark.parametrize(("learner", "same"), [("gens", True), ("gmoe", False)])
 def test_a_restart_directly_after_growth_is_growth_if_the_new_members_are_untrained(learner, same):
     (runs,) = recorded_groups("Digits-ALMA-v0", learner, 4, None, decisions=True)
