@@ -70,7 +70,7 @@ class Trainings:
         # simulated with too high errors.
         new = np.log1p(self.size / (1 + self.processed))
         columns += [new, new * new, new * last]
-        return np.stack(columns, -1)
+        return np.stack(columns).T  # each term in one piece of memory: several times as fast as each training
 
     def cold(self) -> Array:
         """Return the terms of a training that starts from a random initialisation, float64 (n, terms)."""
@@ -78,7 +78,7 @@ class Trainings:
         a, g = np.log(self.size), np.log1p(self.grown)
         # A restart after growth keeps the older members of a growing ensemble, and so a part of the error before.
         columns = [np.ones_like(a), a, a * a, g, g * a, later, later * a, later * last, g * last]
-        return np.stack(columns, -1)
+        return np.stack(columns).T
 
     def of(self, rows: NDArray[Any]) -> Trainings:
         """Return some of the trainings."""
@@ -88,7 +88,7 @@ class Trainings:
 def validation_terms(after: Array, size: Array) -> Array:
     """Return the terms of log validation loss and validation error, given the logit of the error after a training."""
     a = np.log(size)
-    return np.stack([np.ones_like(a), after, after * after, after**3, a, a * after], -1)
+    return np.stack([np.ones_like(a), after, after * after, after**3, a, a * after]).T
 
 
 def validation_noise(after: Array, size: Array) -> Array:
