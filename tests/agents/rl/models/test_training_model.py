@@ -168,20 +168,21 @@ def test_the_error_after_a_restart_depends_on_the_error_before_only_after_growth
 
 
 def test_trainings_before_a_restart_leave_no_trace():
-    """Eight trainings before it, or none: after a restart on all data and one more training, the errors are alike."""
+    """The mean errors after a restart, and after one more training, are those of a learner that waited before it."""
     (runs,) = recorded_groups("Digits-ALMA-v0", "sm", 4, None, decisions=True)
-    env, many = DecisionSurrogateVectorEnv(4_096, models=[fit_trainings(runs)]), np.ones(4_096, int)
-    after = []
-    for trains in (1, 0):
+    episodes = 4_096
+    env, one = DecisionSurrogateVectorEnv(episodes, models=[fit_trainings(runs)]), np.ones(episodes, int)
+
+    def errors(trains_before):
         env.reset(seed=0)
-        for _ in range(8):
-            env.decide(trains * many, many, 0 * many, 0 * many)
-        env.decide(many, 9 * many, many, 0 * many)
-        after.append([])
-        for tick in (10, 11):
-            *_, infos = env.decide(many, tick * many, 0 * many, 0 * many)
-            after[-1].append(infos["vector_reward"][:, 0].mean())
-    assert after[0] == pytest.approx(after[1], rel=0.03)
+        for tick in range(1, 12):
+            train = one if tick > 8 else trains_before * one
+            size = tick if tick > 8 else 1
+            *_, infos = env.decide(train, size * one, (tick == 9) * one, 0 * one)
+            if tick > 9:
+                yield infos["vector_reward"][:, 0].mean()
+
+    assert list(errors(1)) == pytest.approx(list(errors(0)), rel=0.03)
 
 
 @pytest.mark.parametrize(("learner", "same"), [("gens", True), ("gmoe", False)])
