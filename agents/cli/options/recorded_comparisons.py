@@ -1,4 +1,4 @@
-"""The comparisons of docs/preregistration.md whose runs are in the package: names of ``--recorded`` and their files."""
+"""The comparisons of docs/preregistration*.md whose runs are in the package: names of ``--recorded``, their files."""
 
 from __future__ import annotations
 
