@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,11 @@ from alma_env import Ledger
 if TYPE_CHECKING:
     from agents.learners.anytime import AnytimeAgent
     from alma_env import Row
+
+
+def number_text(number: float, form: str = ".3f") -> str:
+    """Return a number in a format, and a dash for NaN: what the runs do not determine."""
+    return "–" if math.isnan(number) else f"{number:{form}}"
 
 
 def print_uncut(console: Console, table: Table) -> None:

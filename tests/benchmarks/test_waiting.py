@@ -19,7 +19,7 @@ import alma_env
 from agents.policies import fixed_wait
 from agents.rl.models.learning_curve import curves_for
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.surrogates.surrogate import SurrogateVectorEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 pytestmark = pytest.mark.benchmark
 

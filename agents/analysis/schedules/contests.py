@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any, cast
 
 from agents.analysis.measures import require_error_rate
-from agents.analysis.schedules.costs import RunPrices, ScheduleCosts
+from agents.analysis.schedules.costs import RunPrices, ScheduleCosts, size_of
 from agents.analysis.schedules.names import schedule_name
 from agents.analysis.schedules.waiting_comparison import learners_of
 from agents.analysis.seed_groups import SeedGroup
@@ -236,12 +236,6 @@ def _costs(group: SeedGroup, seeds: set[int], full_pass: float, usual_growth: st
         group.when if name == recorded else name,
         {seed: run.score.cer for seed, run in kept.items()},
         {seed: run.score.comp / full_pass for seed, run in kept.items()},
-        {seed: _size(run) for seed, run in kept.items()},
+        {seed: size_of(run.columns.parameters) for seed, run in kept.items()},
         _policy(group).get("digest"),
     )
-
-
-def _size(run: FinishedRun) -> float:
-    """Return the sum of the parameters over the ticks 1..B, divided by those at tick 0; 0 where these are 0."""
-    untrained, *others = run.columns.parameters
-    return sum(others) / untrained if untrained else 0.0

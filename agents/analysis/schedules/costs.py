@@ -19,6 +19,15 @@ class RunPrices(NamedTuple):
         return f"{self.pass_price:g}" + f", {self.memory_price:g}" * bool(self.memory_price)
 
 
+def size_of(parameters: Sequence[float]) -> float:
+    """Return the size of a run: the sum of the parameters over the ticks 1..B, divided by those at tick 0.
+
+    It is 0 for a learner that starts without parameters.
+    """
+    untrained, *others = parameters
+    return sum(others) / untrained if untrained else 0.0
+
+
 @dataclass(frozen=True)
 class ScheduleCosts:
     """The runs of one schedule.
@@ -27,7 +36,7 @@ class ScheduleCosts:
         schedule: its name, see `agents.analysis.schedules.names`.
         cer: cumulative error rate of ticks 0 to B, by seed.
         passes: full passes, by seed.
-        size: sum over the ticks 1..B of the parameters, divided by those of the untrained predictor, by seed.
+        size: by seed, see `size_of`.
         network: digest of the network that decides in a learned schedule; None for another schedule.
     """
 

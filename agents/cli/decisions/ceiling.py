@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +17,7 @@ from agents.analysis.schedules.costs import RunPrices
 from agents.analysis.schedules.names import RECOMMENDED
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.console import print_uncut
+from agents.cli.console import number_text, print_uncut
 from agents.cli.decisions.tuning import PRICE, named_runs, pairs_of_prices
 from agents.policies.learned.priced_features import NAMES, can_grow
 from agents.policies.learned.schedule import SHIPPED, ScheduleNetwork
@@ -77,7 +77,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     for row in rows:
         costs = (row.rule.text(), row.schedule.text(), row.ceiling.text())
         price = str(RunPrices(row.pass_price, row.memory_price))
-        table.add_row(row.runs, price, *costs, f"{row.estimate:.2f}", f"{row.share:.0%}")
+        table.add_row(row.runs, price, *costs, f"{row.estimate:.2f}", number_text(row.share, ".0%"))
     print_uncut(console, table)
     legend = (
         f"{PRICE} Costs of ticks 1 to the last in errors on the surrogate, whose model was fitted to the test error; "
@@ -124,5 +124,5 @@ def _rows(options: argparse.Namespace, prices: list[RunPrices]) -> Iterator[Row]
                 ]
                 rule, schedule, lowest = (Interval.of(costs.tolist()) for costs in found)
                 saved = rule.mean - schedule.mean, rule.mean - lowest.mean
-                share = saved[0] / saved[1] if saved[1] > 0 else np.nan
+                share = saved[0] / saved[1] if saved[1] > 0 else math.nan
                 yield Row(title, *both, rule, schedule, lowest, best.estimate, share)

@@ -20,6 +20,7 @@ from agents.cli.options.shared_options import prepare_file, price_word, require_
 from agents.cli.runs.run_sweep import OPTIONS, run_in_turn
 from agents.policies.learned.priced_features import PRICES
 from agents.policies.validation import key_values
+from agents.rl.environments.keywords import class_of, keywords_of_class
 from agents.rl.environments.price_range import PriceRange
 from agents.rl.learning.saving import save_policy
 from agents.rl.learning.train import train_policy
@@ -30,23 +31,6 @@ from agents.sweeps import grid
 from agents.sweeps.progress import say
 from alma_env.registration import ARRAYS_ID
 
-# Keywords of the decision environment and of `train_policy` that are no keywords of the stream or the agent.
-_DECISIONS = (
-    "episodes_at_once",
-    "render_mode",
-    "reward",
-    "learner",
-    "width",
-    "recorded",
-    "actions",
-    "replay",
-    "grow",
-    "flops_price",
-    "parameter_price",
-    "pass_price",
-    "memory_price",
-    "reward_on",
-)
 _TRAINING_OPTIONS = {
     "env_id": "{} right after `alma policy train`",
     **{name: f"--{name} {{}}" for name in ("algorithm", "steps", "seed", "tensorboard")},
@@ -64,7 +48,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
     keywords = key_values(options.set)
     require_settings(keywords, _TRAINING_OPTIONS, _OF_PYTHON)
     evaluation = None if options.evaluate is None else _evaluation(options, keywords)
-    specs = [] if evaluation is None else grid.expand(evaluation)  # reports a wrong keyword before training starts
+    specs = [] if evaluation is None else grid.expand(evaluation)
     prepare_file(options.out, ".zip", "Stable-Baselines3 writes an archive; let the file name end in .zip")
     model = train_policy(
         options.decision_env,
@@ -104,7 +88,8 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         ]
         widths = widths or sorted({made.width for made in found})
         _require_recipe([made for made in found if made.width in widths], stream, learner)
-    others = {key: value for key, value in keywords.items() if key not in _DECISIONS}
+    own = {*keywords_of_class(class_of(options.decision_env)), "width", "episodes_at_once"}
+    others = {key: value for key, value in keywords.items() if key not in own}  # of the stream and the learner
     require_settings(others, OPTIONS)
     return {
         "env": stream,

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.analysis.schedules.names import schedule_name
-from agents.cli.console import print_uncut
+from agents.cli.console import number_text, print_uncut
 from agents.cli.options.shared_options import prepare_file, require_settings
 from agents.cli.runs.run_sweep import compute
 from agents.policies.validation import key_values
@@ -101,7 +101,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
             table.add_row(escape(schedule_name(one.schedule)), str(one.runs), f"{one.real:.2f}", f"{one.surrogate:.2f}")
         print_uncut(console, table)
         rank = fidelity.rank_correlation(compared)
-        console.print(f"rank correlation of {len(compared)} schedules: {rank:.3f}\n", highlight=False)
+        console.print(f"rank correlation of {len(compared)} schedules: {number_text(rank)}\n", highlight=False)
     return 0
 
 
@@ -118,19 +118,22 @@ def _validate_decisions(title: str, runs: list[Recording], episodes: int, consol
         console.print(title, highlight=False)
     found = decision_fidelity.fidelity(compared)
     runs_of_all = sum(len(one.real) for one in compared)
-    of_runs = (
-        f"rank correlation of {runs_of_all} runs: {found.run_ranks:.3f}; {found.coverage:.1%} of them in the 90 % band"
-    )
+    inside = f"{found.coverage:.1%} of them in the 90 % band"
+    of_runs = f"rank correlation of {runs_of_all} runs: {number_text(found.run_ranks)}; {inside}"
     if not found.schedules:
         console.print(f"no schedule has two runs; {of_runs}\n", highlight=False)
         return
-    console.print(
-        f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}, of {found.near} near the best: "
-        f"{found.near_ranks:.3f}; estimates for other runs, real ones, of as many seeds: {found.real_ranks:.3f} and "
-        f"{found.real_near_ranks:.3f}; quotient of the CER: {found.level:.3f}, of the spread: {found.spread:.2f}; "
-        f"{of_runs}; correlation of two schedules over seeds: {found.luck:.2f}; ±: standard deviation\n",
-        highlight=False,
+    parts = (
+        f"rank correlation of {found.schedules} schedules: {number_text(found.ranks)}, of {found.near} near the best: "
+        f"{number_text(found.near_ranks)}",
+        f"estimates for other runs, real ones, of as many seeds: {number_text(found.real_ranks)} and "
+        f"{number_text(found.real_near_ranks)}",
+        f"quotient of the CER: {found.level:.3f}, of the spread: {number_text(found.spread, '.2f')}",
+        of_runs,
+        f"correlation of two schedules over seeds: {number_text(found.luck, '.2f')}",
+        "±: standard deviation",
     )
+    console.print("; ".join(parts) + "\n", highlight=False)
 
 
 def _name_left_out(runs: Sequence[Recording], console: Console) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agents.cli.options.recorded_comparisons import FILES
+from agents.cli.options.recorded_comparisons import ABOUT
 from agents.cli.options.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set, stream_id
 from agents.cli.options.subcommands import add_command, add_json
 
@@ -49,7 +49,7 @@ def add_surrogate(commands: Any) -> None:
     tune.add_argument("env", help=_RECORDED)
     add = tune.add_argument
     _add_memory(tune)
-    add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
+    add("--episodes", type=int, default=2048, help="simulated episodes of each schedule, default 2048")
     on = "error that counts: on the test set (default), or on the validation parts of the whole stream"
     add("--reward-on", default="test", choices=["test", "validation"], help=on)
     add_json(tune)
@@ -144,13 +144,8 @@ def add_policy(commands: Any) -> None:
     summary = "compare learned schedules with their rivals, at the prices of their runs"
     judge = add_command(kinds, "judge", "decisions.judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
-    own = (
-        "the runs that come with the package: schedules (default): of learners that do not grow; widths: of three more "
-        "widths; cifar: of CIFAR-10; growth: of learners that grow; sixth: these, and the network before; noise, "
-        "fifth, seventh: schedules, and a network that is not in the package; longer, told, after: growth, and such a "
-        "network; earlier: schedules and growth, and the networks before the present ones"
-    )
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=tuple(FILES), help=own)
+    own = f"runs of the package, default schedules; {'; '.join(f'{name}: {about}' for name, about in ABOUT.items())}"
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=tuple(ABOUT), help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")

@@ -47,12 +47,12 @@ class KnownStates:
     def of(cls, groups: Sequence[NDArray[np.float32]]) -> KnownStates:
         """Return the states of a training.
 
+        The centres are chosen by farthest-point traversal (Gonzalez 1985) in one half of a sample. The reach is a
+        quantile of the distances of the other half.
+
         Args:
             groups: features that episodes of a model met, float32 (n, 18). The centres and the reach come from at most
                 4,000 different states of each group, so that a long stream does not outweigh a short one.
-
-        The centres are chosen by farthest-point traversal (Gonzalez 1985) in one half of a sample. The reach is a
-        quantile of the distances of the other half.
         """
         everything = np.concatenate(groups)
         low, high = everything.min(0), everything.max(0)

@@ -5,9 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
 _FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymnasium gives them
+
+
+def class_of(env_id: str) -> Callable[..., object]:
+    """Return what makes an environment: of a surrogate, the form that plays many episodes at once."""
+    spec = gym.spec(env_id)
+    entry = spec.vector_entry_point or spec.entry_point
+    assert entry is not None, env_id  # each id of `agents.rl` has one
+    return load_env_creator(entry) if isinstance(entry, str) else entry
 
 
 def keywords_of_class(environment: Callable[..., object]) -> list[str]:

@@ -16,7 +16,7 @@ def keywords_of(recording: Recording) -> dict[str, Any]:
     The width is not among them.
 
     Raises:
-        ValueError: the stream is not one of the paper's.
+        ValueError: the stream is not one of the paper's, or the learner of this version has no such hyper-parameter.
     """
     if recording.env not in PROTOCOLS:
         raise ValueError(
@@ -26,7 +26,13 @@ def keywords_of(recording: Recording) -> dict[str, Any]:
     config = recording.run_config
     facts = known_facts(recording.env, {})
     usual = resolve(RunSpec(recording.env, recording.learner, width=recording.width), facts).agent
-    theirs = {**config.protocol, **config.agent.record, **config.agent.stage}
+    recorded = {**config.agent.record, **config.agent.stage}
+    if unknown := sorted(recorded.keys() - usual.record.keys() - usual.stage.keys()):
+        raise ValueError(
+            f"{unknown[0]}={recorded[unknown[0]]!r}: a recorded run of {recording.learner!r} has this hyper-parameter, "
+            "which the learner of this version lacks; record the run again with `alma surrogate record`"
+        )
+    theirs = {**config.protocol, **recorded}
     names = {**facts.protocol, **usual.record, **usual.stage}
     fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage", "data"}  # below: the split
     keywords = {

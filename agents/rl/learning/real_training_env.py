@@ -74,10 +74,10 @@ class RealStream:
         env = RealTrainingEnv(self).decisions
         ours = config_of(env.alma, env.agent, recording.seed).learner
         for name, value in recording.run_config.learner.items():
-            if ours.get(name, value) != value:
+            if ours.get(name) != value:
                 raise ValueError(
-                    f"{self}: {name} is {value} in the recorded runs and {ours[name]} here; real runs must be like the "
-                    "recorded ones: record runs with these data and this version, with `alma surrogate record`"
+                    f"{self}: {name} is {value} in the recorded runs and {ours.get(name)} here; real runs must be "
+                    "like the recorded ones: record runs with these data and this version, with `alma surrogate record`"
                 )
 
 

@@ -18,6 +18,9 @@ class SurrogateVecEnv(VecEnv):
 
     The infos of an episode that ended hold ``terminal_observation`` and ``cer``, its cumulative error rate.
 
+    Args:
+        env: a surrogate with episodes side by side, also one of `DecisionSurrogateVectorEnv`.
+
     Raises:
         ValueError: the rewards are vectors, or the mode of autoreset is not SAME_STEP.
     """

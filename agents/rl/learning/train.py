@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.envs.registration import load_env_creator
 
 from agents.policies.validation import check_types
 from agents.rl.environments.checks import checked_count
-from agents.rl.environments.keywords import keywords_of_class, refuse_unknown
+from agents.rl.environments.keywords import class_of, keywords_of_class, refuse_unknown
 from agents.rl.models.training_model import require_all_decisions
 from agents.rl.registration import require_trainable
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
@@ -99,7 +98,6 @@ def train_policy(
             f"algorithm='dqn' with the action space {env.action_space}: must be Discrete, because DQN learns a value "
             "of each action; use actions='flat', or algorithm='ppo'"
         )
-    env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
     chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, steps, ticks, env.num_envs), **(settings or {})}
     normalised = VecNormalize(env, norm_obs=False, gamma=chosen["gamma"])  # it scales by the spread of the returns
@@ -178,8 +176,8 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
             f"reward={keywords['reward']!r}: the algorithms learn from rewards that are numbers; leave reward out"
         )
     spec = gym.spec(name)  # made from its id, v0 would print Gymnasium's advice to use v1, which is another problem
-    if isinstance(spec.vector_entry_point, str):
-        environment = load_env_creator(spec.vector_entry_point)
+    environment = class_of(name)
+    if spec.vector_entry_point is not None:
         known = keywords_of_class(environment)
         refuse_unknown(environment, [keyword for keyword in keywords if keyword not in known])
         made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
@@ -190,9 +188,7 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
 
         return VecMonitor(SurrogateVecEnv(made)), made.ticks
     if "stream" in keywords:  # the id names it, as that of a surrogate does
-        assert spec.entry_point is not None
-        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-        refuse_unknown(creator, ["stream"])
+        refuse_unknown(environment, ["stream"])
     from stable_baselines3.common.env_util import make_vec_env
 
     env = make_vec_env(partial(gym.make, spec), n_envs=1, env_kwargs=keywords)

@@ -99,7 +99,6 @@ def train_schedule(
     env = JoinedVecEnv(
         [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **simulated, menu=menu)) for model in models]
     )
-    env.seed(seed)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the network is so small that threads wait for each other
     try:
@@ -107,7 +106,7 @@ def train_schedule(
             "MlpPolicy",
             env,
             n_steps=_STEPS_AT_ONCE,
-            batch_size=_STEPS_AT_ONCE * env.num_envs // 32,
+            batch_size=env.num_envs,
             n_epochs=4,
             gamma=1.0,  # a price is paid now, and its return comes until the end of the stream
             gae_lambda=0.99,

@@ -117,7 +117,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
         residuals=pools,
         parameters=parameters,
         flops=flops,
-        replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
+        replays=any(recording.repeats.any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
     )
 
@@ -152,12 +152,10 @@ def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, A
             continue
         before = logit(np.concatenate([[untrained], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
-        # At the first training a decision to replay finds nothing to repeat, and has no effect.
-        x.append(terms(before, size, tick, stages, size > recording.column("pending"), grown))
-        loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
-        y.append(np.stack([logit(error), loss, recording.column("validation_error")], -1))
+        x.append(terms(before, size, tick, stages, recording.repeats, grown))
+        y.append(np.stack([logit(error), recording.validation_log_losses, recording.column("validation_error")], -1))
         sizes.append(size)
-        held.append(np.diff(np.append(tick, recording.ticks + 1)))
+        held.append(recording.held)
     if not x:
         raise no_training(recordings)
     return np.concatenate(x), np.concatenate(y), np.concatenate(sizes), np.concatenate(held)

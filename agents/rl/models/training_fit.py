@@ -137,7 +137,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         parameters=parameters,
         flops=flops,
         pass_flops=full_pass_of(recordings),
-        replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
+        replays=any(recording.repeats.any() for recording in recordings),
         restarts=any(recording.column("restart").any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
         free_growth=(method := METHODS.get(first.learner)) is not None and method.free_growth,
@@ -182,10 +182,8 @@ def examples_of(recording: Recording, reward_on: str = "test") -> RunExamples:
     """Return the trainings of a run as examples; ValueError if the validation error was not recorded."""
     errors, untrained = recording.errors_on(reward_on)
     inputs, cold = trainings_of(recording, errors, untrained)
-    loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
-    outputs = np.stack([logit(errors), loss, recording.column("validation_error")], -1)
-    held = np.diff(np.append(recording.column("tick"), recording.ticks + 1))
-    return RunExamples(recording, untrained, inputs, outputs, cold, held)
+    outputs = np.stack([logit(errors), recording.validation_log_losses, recording.column("validation_error")], -1)
+    return RunExamples(recording, untrained, inputs, outputs, cold, recording.held)
 
 
 def _joined(runs: Sequence[RunExamples]) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64]]:

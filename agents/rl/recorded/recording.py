@@ -82,6 +82,21 @@ class Recording:
         return np.where(self.column("replay") > 0, replayed, pending)
 
     @property
+    def repeats(self) -> NDArray[np.bool_]:
+        """Whether each training repeated earlier data, bool (trainings,); a replay of the first training has none."""
+        return self.sizes > self.column("pending")
+
+    @property
+    def held(self) -> NDArray[np.float64]:
+        """Ticks for which the error of each training holds, float64 (trainings,)."""
+        return np.diff(np.append(self.column("tick"), self.ticks + 1))
+
+    @property
+    def validation_log_losses(self) -> NDArray[np.float64]:
+        """Logarithm of the validation loss after each training, float64 (trainings,), finite for a loss of 0."""
+        return np.log(np.maximum(self.column("validation_loss"), 1e-6))
+
+    @property
     def identity(self) -> tuple[int, bytes]:
         """The seed and the trainings, which determine the curve of a learner: two schedules can have the same ones."""
         decided = self.column("tick"), self.sizes, self.column("grow"), self.column("restart")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agents.analysis.schedules.costs import ScheduleCosts
+from agents.analysis.schedules.costs import ScheduleCosts, size_of
 from agents.analysis.schedules.names import schedule_name
 from agents.rl.recorded.costs import full_pass_of
 from agents.rl.recorded.recording import Recording
@@ -32,14 +32,8 @@ def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
             schedule_name(schedule),
             {one.seed: one.cer for one in runs},
             {one.seed: float(one.column("flops").sum()) / full_pass for one in runs},
-            {one.seed: _size(one) for one in runs},
+            {one.seed: size_of(one.at_ticks("parameters", one.parameters).tolist()) for one in runs},
         )
         for schedule, runs in found.items()
         if len({one.seed for one in runs}) > 1
     ]
-
-
-def _size(run: Recording) -> float:
-    """Return the sum of the sizes over the ticks; 0 for a learner that starts without parameters, which has no size."""
-    parameters = float(run.at_ticks("parameters", run.parameters)[1:].sum())
-    return parameters / run.parameters if run.parameters else 0.0

@@ -109,20 +109,17 @@ def recorded_groups(
             "these learners, or record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
         )
     by_width = sorted(found, key=lambda key: (key[2] or 0, key[3]))  # an agent of the user may have no width
-    recorded_widths = [key[2] for key in by_width]
-    widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
+    known_widths = [key[2] for key in by_width]
+    widths = known_widths if width is None else np.atleast_1d(width).tolist()
     for wanted in widths:
-        if recorded_widths.count(wanted) != 1:
-            what = "runs with several settings" if wanted in recorded_widths else "no runs"
+        if known_widths.count(wanted) != 1:
+            what = "runs with several settings" if wanted in known_widths else "no runs"
             raise ValueError(
-                f"learner={learner!r}, width={wanted!r}: {what} in {file} (its widths are "
-                f"{recorded_widths}); record such runs, and write them to "
-                "a file with alma surrogate fit RUNS --out FILE.npz"
+                f"learner={learner!r}, width={wanted!r}: {what} in {file} (its widths are {known_widths}); "
+                "record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
             )
     if not widths:
-        raise ValueError(
-            f"width={width!r}: must be at least one width; leave it out for all of {file}, {recorded_widths}"
-        )
+        raise ValueError(f"width={width!r}: must be at least one width; leave it out for all of {file}, {known_widths}")
     singles = runs_of_stream if decisions else []
     chosen = []
     for runs in (found[key] for key in by_width if key[2] in widths):

@@ -55,7 +55,8 @@ class Fidelity:
             the place of the simulations: an estimate from halves of the seeds. A target above it asks for more than
             the runs can show.
         level: mean quotient of simulated and real mean CER.
-        spread: quotient of the standard deviations over runs of a schedule, simulated and real (root mean squares).
+        spread: quotient of the standard deviations over runs of a schedule, simulated and real (root mean squares);
+            NaN if the runs of each schedule agree.
         coverage: share of all runs, exploring runs included, inside the 90 % band of their simulations.
         luck: mean correlation over seeds of the real CER of two schedules: the share of the luck that belongs to the
             seed. The higher it is, the better a comparison seed by seed.
@@ -143,7 +144,7 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
     ranked = [one for one in compared if len(one.real) >= _FEWEST]
     real, simulated = (np.array([getattr(one, name).mean() for one in ranked]) for name in ("real", "simulated"))
     near = real <= NEAR * real.min() if len(real) else np.zeros(0, bool)
-    spreads = np.array([(one.simulated.std(ddof=1), one.real.std(ddof=1)) for one in ranked]).reshape(-1, 2)
+    variances = np.array([(one.simulated.var(ddof=1), one.real.var(ddof=1)) for one in ranked]).reshape(-1, 2).sum(0)
     inside = [
         (_BAND[0] < (episodes < cer).mean() < _BAND[1])
         for one in compared
@@ -157,7 +158,7 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
         real_ranks=_repeated_ranks(ranked),
         real_near_ranks=_repeated_ranks([one for one, is_near in zip(ranked, near, strict=True) if is_near]),
         level=float(np.mean(simulated / real)) if len(real) else math.nan,
-        spread=float(math.sqrt((spreads[:, 0] ** 2).mean() / (spreads[:, 1] ** 2).mean())) if len(real) else math.nan,
+        spread=math.sqrt(variances[0] / variances[1]) if variances[1] else math.nan,
         coverage=float(np.mean(inside)),
         luck=_luck(ranked),
         run_ranks=spearman(*_means_of_runs(compared)),
@@ -193,6 +194,7 @@ def _luck(ranked: Sequence[HeldOut]) -> float:
     found = []
     for one, other in itertools.combinations(ranked, 2):
         _, here, there = np.intersect1d(one.seeds, other.seeds, return_indices=True)
-        if len(here) > 2:
-            found.append(np.corrcoef(one.real[here], other.real[there])[0, 1])
+        pair = one.real[here], other.real[there]
+        if len(here) > 2 and np.ptp(pair[0]) and np.ptp(pair[1]):
+            found.append(np.corrcoef(*pair)[0, 1])
     return float(np.mean(found)) if found else math.nan

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agents.rl.environments.checks import checked_action, checked_seed, refuse_options
 from agents.rl.surrogates.episodes import EpisodesVectorEnv, Observations
-from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv as SurrogateVectorEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 from alma_env.errors import ArgumentTypeError
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer

@@ -67,7 +67,7 @@ def candidates(ticks: int, *, replays: bool, restarts: bool = False, grows: bool
     return [f"{rule},replay={kind},stop={stop}" for rule, kind, stop in itertools.product(rules, kinds, STOPS)]
 
 
-def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> Outcome:
+def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int, seed: int = 0) -> Outcome:
     """Simulate a schedule; it grows learners that can grow at every stage, unless it says otherwise.
 
     Raises:
@@ -88,7 +88,7 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
                 "such runs with `alma surrogate record`, or give another schedule"
             )
     env = DecisionSurrogateVectorEnv(episodes, models=models)
-    env.reset(seed=0)
+    env.reset(seed=seed)
     totals = np.zeros((episodes, 3))
     waited = 0
     for tick, decision in enumerate(_decisions(policy, env.ticks), start=1):

@@ -73,5 +73,6 @@ def test_keywords_of_the_training_are_none_of_the_runs_after_it(capsys, tmp_path
         "--set",
         "width=4",
         "episodes_at_once=2",
+        "dead=0.01",
     ]
     assert main([*words, "--out", str(tmp_path / "a.zip"), "--evaluate", "0", "--runs", str(tmp_path / "runs")]) == 0

@@ -13,7 +13,7 @@ from agents.rl.learning.sb3 import SurrogateVecEnv
 from agents.rl.models import fixed_waits
 from agents.rl.models.learning_curve import fit
 from agents.rl.recorded import recordings, selection
-from agents.rl.surrogates.surrogate import SurrogateVectorEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 from ..synthetic import TICKS, waits, with_replay_and_growth
 

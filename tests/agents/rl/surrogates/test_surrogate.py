@@ -16,7 +16,8 @@ from agents.rl.models.learning_curve import curves_for, fit
 from agents.rl.models.regression import logit
 from agents.rl.recorded import recordings, selection
 from agents.rl.surrogates.fidelity import held_out, rank_correlation
-from agents.rl.surrogates.surrogate import SurrogateEnv, SurrogateVectorEnv
+from agents.rl.surrogates.surrogate import SurrogateEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 from ..synthetic import TICKS, law, recorded, restarting, waits, with_replay_and_growth
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from agents.rl.models.learning_curve import curves_for, fit
-from agents.rl.surrogates.surrogate import SurrogateEnv, SurrogateVectorEnv
+from agents.rl.surrogates.surrogate import SurrogateEnv
+from agents.rl.surrogates.surrogate_vector import SurrogateVectorEnv
 
 from ..synthetic import with_replay_and_growth
 
