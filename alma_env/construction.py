@@ -65,7 +65,10 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     id = id.removeprefix("alma_env:").removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:
-            raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
+            raise ValueError(
+                f"id={id!r}: not a stream; give an id such as Digits-ALMA-v0, or make this environment with "
+                f"gymnasium.make('alma_env:{id}')"
+            )
         raise ValueError(
             f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}{did_you_mean(id, STREAM_IDS)}"
         )

@@ -38,7 +38,7 @@ class Prices:
             if isinstance(price, bool) or not isinstance(price, Real):
                 raise ArgumentTypeError(f"{name}={price!r}: must be a number, for example {name}=0.1")
             if not 0 <= float(price) < float("inf"):
-                raise ValueError(f"{name}={price}: a price must not be negative or infinite; use 0 to charge nothing")
+                raise ValueError(f"{name}={price}: a price must be a finite number from 0 on; use 0 to charge nothing")
 
     def cost(self, score: Score) -> float:
         """Return the cost of a run in units of error: its CER, and its Comp and Mem at their prices."""

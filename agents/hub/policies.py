@@ -18,6 +18,8 @@ def push(file: Path, place: str, *, private: bool = False, replace: bool = False
     Raises:
         ValueError: the file is no learned policy, or as `agents.hub.repository.push`.
     """
+    if file.suffix == ".npz":
+        raise ValueError(f"{file}: a schedule of `alma policy train-schedule`; give an archive of `alma policy train`")
     policy = LearnedPolicy(file)  # refuses a file that no run could play
     return repository.push(place, "model", partial(_write, file, policy, place), private=private, replace=replace)
 

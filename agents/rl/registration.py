@@ -44,8 +44,12 @@ def require_trainable(env_id: str) -> str:
         )
     ids = trainable_ids()
     if name not in ids:
+        own = ""
+        if "-Surrogate" in name and name.partition("-Wait")[0] + "-v0" in STREAM_IDS:
+            own = f"; for a stream without recorded runs, record some, and use {OF_RECORDED_RUNS}-v1 with recorded=FILE"
         raise ValueError(
-            f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(ids)}{did_you_mean(name, ids)}"
+            f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(ids)}"
+            f"{own or did_you_mean(name, ids)}"
         )
     return name
 

@@ -136,9 +136,9 @@ def _runs_of(path: Path) -> Iterator[FinishedRun | ValueError]:
         return
     files, packed = sorted(path.rglob("ledger.jsonl")), sorted(path.rglob(f"*{archive.SUFFIX}"))
     if not files and not packed:
+        what = "no ledger.jsonl in or below it" if path.exists() else "not found"
         raise ValueError(
-            f"{path}: no ledger.jsonl in or below it; give a folder written by `alma run`, or a file *{archive.SUFFIX} "
-            "written by `alma pack`"
+            f"{path}: {what}; give a folder written by `alma run`, or a file *{archive.SUFFIX} written by `alma pack`"
         )
     yield from (_read_or_error(file.parent) for file in files)
     for file in packed:

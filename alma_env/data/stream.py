@@ -103,7 +103,7 @@ def checked_fraction(n: int, ticks: int, valid_fraction: Any) -> Fraction:
     if n < 1:
         raise ValueError(f"n={n}: a stream needs at least one example")
     if ticks < 1:
-        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
+        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch; use ticks=20, or leave ticks out")
     smallest = -(-1 // fraction)  # fewest examples of a mega-batch with one valid example; train then has one, too
     largest = n // smallest
     remedy = (

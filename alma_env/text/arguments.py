@@ -78,7 +78,7 @@ def check_arguments(
     length = require_integer(sequence_length, "sequence_length")
     vocabulary_size = require_integer(vocabulary_size, "vocabulary_size")
     if ticks < 1:
-        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
+        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch; use ticks=20, or leave ticks out")
     if length < 1:
         raise ValueError(f"sequence_length={length}: a sequence has at least 1 token")
     if not tokens.SMALLEST_VOCABULARY <= vocabulary_size <= tokens.LARGEST_VOCABULARY:

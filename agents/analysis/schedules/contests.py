@@ -25,6 +25,10 @@ from agents.runs.load import FinishedRun
 _LEARNED = ("learned-schedule", "learned")  # of `alma policy train-schedule` and `alma policy train`
 
 
+class NoRivalsError(ValueError):
+    """A learner whose runs cannot be compared: no seed is complete, or no rival has the seeds."""
+
+
 @dataclass(frozen=True)
 class Contest:
     """A subject at its prices, and its rivals, which have all seeds of the subject.
@@ -86,17 +90,30 @@ def contests_of(
         learners.append(_Learner(title.replace("-ALMA-v0", ""), groups, grows, schedules))
     for text in texts:
         if not any(one.having(text) for one in learners):
-            raise ValueError(f"{text}: no run has this schedule; add runs of alma run … --policy {text}")
+            others = (group for one in learners for group in one.groups if not _is_learned(group))
+            known = sorted({schedule_name(group.first.run_config.agent.when) for group in others})
+            raise ValueError(
+                f"{text}: no run has this schedule; the runs have {', '.join(known) or 'none'}; name one of these, or "
+                f"add runs of alma run … --policy {text}"
+            )
     for text in rivals:
         if all(one.same(text, subject) for one in learners):
             raise ValueError(f"rival {text}: it is the subject; give another schedule, or leave it out")
-    contests = [contest for one in learners for contest in _contests(one, subject, prices, rivals, notes)]
+    alone: list[str] = []
+    contests = []
+    for one in learners:
+        try:
+            contests += _contests(one, subject, prices, rivals, notes)
+        except NoRivalsError as error:
+            alone.append(str(error))
     if not contests:
         raise ValueError(
-            "no run has a learned schedule, or a learned policy that sees prices; add runs of alma run … --policy "
+            alone[0]
+            if alone
+            else "no run has a learned schedule, or a learned policy that sees prices; add runs of alma run … --policy "
             "learned:pass_price=10"
         )
-    return contests, notes
+    return contests, [*notes, *(f"{reason}; left out" for reason in alone)]
 
 
 def require_schedules(texts: Iterable[str]) -> None:
@@ -184,9 +201,9 @@ def _contest(
     rivals = [group for group in others if seeds | lacking <= set(group.runs)]
     starting = [run for group in rivals for run in group.runs.values() if run.stages and run.stages[0].tick == 1]
     if not seeds or not starting:
-        raise ValueError(
-            f"{title}: {len(seeds)} seeds that the subject has at each price, and {len(starting)} runs of rivals with "
-            "all of these seeds that train at tick 1; add runs of the same seeds, for example of --policy doubling"
+        raise NoRivalsError(
+            f"{title}: the subject has {len(seeds)} of its seeds at each price, and {len(starting)} runs of rivals "
+            "with all of its seeds train at tick 1; add runs of other schedules with the same seeds, such as --wait 1"
         )
     notes += [f"{title}: {text}: no run" for text, groups in named.items() if not groups]
     notes += [

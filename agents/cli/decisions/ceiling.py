@@ -102,7 +102,8 @@ def _network(policy: str, prices: list[RunPrices], model: TrainingModel) -> Sche
         if beyond := [price for price in (getattr(both, name) for both in prices) if not low <= price <= high]:
             option = "--" + name.replace("_", "-")
             known = f"prices from {low:g} to {high:g}" if low < high else f"only the price {low:g}"
-            raise ValueError(f"{option} {beyond[0]:g}: the network knows {known}; give such a price")
+            remedy = "give such a price" if high else f"leave {option} out"
+            raise ValueError(f"{option} {beyond[0]:g}: the network knows {known}; {remedy}")
     return network
 
 

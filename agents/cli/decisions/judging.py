@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from agents.analysis.schedules.contests import require_schedules
+from agents.analysis.schedules.front import Front
 from agents.analysis.schedules.priced_comparison import Rivalry, compare_at_prices
 from agents.cli import json_output
 from agents.cli.console import print_uncut
@@ -18,6 +19,8 @@ from agents.cli.decisions.tuning import PRICE, pairs_of_prices
 from agents.cli.options.recorded_comparisons import FILES
 from agents.figures import rivals as picture
 from agents.figures.files import require_picture
+from agents.policies.learned.file_checks import digest_of
+from agents.policies.learned.schedule import SHIPPED as NETWORKS
 from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
@@ -41,13 +44,22 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     runs, left_out = load.find(*(packed or options.folder))
     say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)
+    if options.recorded:
+        digests = {str(run.run_config.agent.schedule.get("digest")) for run in runs}
+        earlier = digests - {digest_of(file) for file in NETWORKS.values()} - {"None"}
+        notes += [f"network {digest}: not the one of --policy learned" for digest in sorted(earlier)]
     say(said, *notes)
-    if options.picture is not None:
-        say(said, f"Picture: {picture.draw(rivalries, options.picture)}")
     if options.json:
         json_output.write({"rivalries": rivalries, "fronts": fronts})
-        return 0
-    own = "learned" if options.subject is None else "subject"
+    else:
+        _print(rivalries, fronts, "learned" if options.subject is None else "subject", console)
+    if options.picture is not None:
+        say(said, f"Picture: {picture.draw(rivalries, options.picture)}")
+    return 0
+
+
+def _print(rivalries: Sequence[Rivalry], fronts: Sequence[Front], own: str, console: Console) -> None:
+    """Print the tables; ``own`` names the subject in their columns."""
     sizes = any(max(one.size, one.rival_size) > 1 for one in rivalries)
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
@@ -80,7 +92,6 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     if fronts:
         legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
     console.print(legend, highlight=False)
-    return 0
 
 
 def _between_networks(rivalries: Sequence[Rivalry]) -> dict[tuple[str, str], list[float]]:

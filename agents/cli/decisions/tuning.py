@@ -129,11 +129,17 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(
             f"{', '.join(options.env)}: no schedule has runs of two seeds; record more with `alma surrogate record`"
         )
-    if options.picture is not None:
-        picture.draw(panels, options.picture)
     if options.json:
         json_output.write(rows)
-        return 0
+    else:
+        _print_recorded(rows, console)
+    if options.picture is not None:
+        picture.draw(panels, options.picture)
+        say(json_output.messages(console, as_json=options.json), f"Picture: {options.picture}")
+    return 0
+
+
+def _print_recorded(rows: Sequence[RecordedRow], console: Console) -> None:
     schedule = Column("schedule", overflow="fold")
     titles = ("cost", "more than the rule", "CER", "passes")
     table = Table(Column("recorded runs", no_wrap=True), "seeds", "full pass", schedule, *titles, box=None)
@@ -146,9 +152,6 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     if any(row.schedule == RECOMMENDED for row in rows):
         legend = f"The rule: {RECOMMENDED}. {legend}"
     console.print(escape(legend), highlight=False)
-    if options.picture is not None:
-        say(console, f"Picture: {options.picture}")
-    return 0
 
 
 def _recorded_rows(found: list[ScheduleCosts], prices: RunPrices, runs: str) -> list[RecordedRow]:

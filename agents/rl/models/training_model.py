@@ -169,6 +169,7 @@ def require_all_decisions(models: Sequence[TrainingModel]) -> None:
     for number, one in enumerate(models):
         if not (one.replays and one.restarts):
             raise ValueError(
-                f"model {number}: replays={one.replays}, restarts={one.restarts}: a schedule decides about replay and "
-                "restarts; record runs with `alma surrogate record`, exploring runs among them"
+                f"model {number}: replays={one.replays}, restarts={one.restarts}: the recorded runs must contain "
+                "replay and restarts, about which v1 decides; record runs with `alma surrogate record`, exploring runs "
+                "among them"
             )

@@ -337,7 +337,7 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
         (["run", "--threads", "0"], "must be 1 to 1024"),
         (["run", "--device", "tpu9"], "device='tpu9'"),
         (["run", "Arrays-ALMA-v0"], "without data"),
-        (["show", "nowhere"], "no ledger.jsonl"),
+        (["show", "nowhere"], "nowhere: not found; give a folder written by `alma run`"),
         (["run", "--seeds", "0", "1", "0"], "--seeds 0 1 0: 0 occurs twice"),
         (["run", "--wait", "5", "5"], "--wait 5 5: 5 occurs twice"),
         (["run", "--width", "4", "4"], "--width 4 4: 4 occurs twice"),

@@ -46,6 +46,32 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
 
 
+def test_a_learner_without_rivals_is_left_out_and_the_others_are_judged(tmp_path, capsys):
+    network_of(1).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--set", "epochs=1", "ticks=4", "--out", out, "--policy", f"{file}:pass_price=10"]
+    assert main([*run, "doubling", "--width", "4"]) == 0
+    assert main([*run, "--width", "8"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    told = capsys.readouterr()
+    assert {row["runs"] for row in json.loads(told.out)["rivalries"]} == {"Digits, sm 4"}
+    said = " ".join(told.err.split())
+    assert "Digits, sm 8: the subject has 1 of its seeds at each price, and 0 runs of rivals" in said
+    assert said.endswith("such as --wait 1; left out")
+
+
+@pytest.mark.parametrize(
+    "words", [["policy", "judge", "--recorded", "cifar"], ["surrogate", "schedules", "Digits-ALMA-v0", "--width", "4"]]
+)
+def test_a_picture_that_cannot_be_written_loses_no_number(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*words, "--picture", "/proc/costs.png"]) == 2
+    told = capsys.readouterr()
+    assert "/proc/costs.png" in told.err
+    assert "doubling" in told.out
+
+
 def test_a_learned_policy_that_sees_prices_is_judged_as_a_learned_schedule_is():
     learned = {"name": "learned", "digest": "0123", "replay": False, "growth": "never"}
     seeing, blind = learned | {"pass_price": 10.0, "memory_price": 0.0}, learned
@@ -91,7 +117,7 @@ def test_a_subject_without_prices_is_refused():
 
 
 def test_without_runs_no_schedule_is_called_the_subject():
-    with pytest.raises(ValueError, match="no run has this schedule; add runs of alma run … --policy"):
+    with pytest.raises(ValueError, match="no run has this schedule; the runs have none; name"):
         compare_at_prices([], "fixed:wait=1", [RunPrices(10)], ["doubling"])
 
 
@@ -186,7 +212,10 @@ def test_fronts_of_errors_and_flops_are_left_out_where_memory_costs(capsys):
         (["--pass-price", "10"], "a subject needs prices"),
         (["--subject", "learned", "--pass-price", "10"], "learned: must be one of fixed"),
         (["--subject", "doubling:restart=0.5", "--pass-price", "1"], "doubling:restart=0.5: no run has this schedule"),
-        (["--rival", "doubling:restart=0.5"], "doubling:restart=0.5: no run has this schedule; add runs of alma run"),
+        (
+            ["--rival", "doubling:restart=0.5"],
+            "no run has this schedule; the runs have doubling, fixed:wait=1, ",
+        ),
         (["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:first=1"], "it is the subject"),
         (
             ["--memory-price", "0.5"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import gymnasium as gym
 import numpy as np
@@ -159,3 +160,9 @@ def test_the_keywords_of_runs_on_another_split_name_the_split_and_not_the_data()
     config = resolve(RunSpec("EMNIST-ALMA-v0", "sm", 4, settings=settings), known_facts("EMNIST-ALMA-v0", settings))
     run = dataclasses.replace(waits()[0], env="EMNIST-ALMA-v0", settings=recordings.settings_of(config))
     assert keywords_of(run) == {"ticks": 20, "split": "letters"}
+
+
+def test_a_recorded_hyper_parameter_that_this_version_lacks_is_refused():
+    settings = {"agent": {"label_smoothing": 0.3}}
+    with pytest.raises(ValueError, match="label_smoothing=0.3: a recorded run of 'sm' has this hyper-parameter, which"):
+        keywords_of(dataclasses.replace(waits()[0], settings=json.dumps(settings)))

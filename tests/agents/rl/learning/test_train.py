@@ -69,7 +69,7 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
 
 
 def test_a_policy_does_not_learn_decisions_on_a_surrogate_without_them(file):
-    with pytest.raises(ValueError, match="model 0: replays=.*, restarts=False: a schedule decides about replay and"):
+    with pytest.raises(ValueError, match="model 0: replays=.*, restarts=False: the recorded runs must contain replay"):
         train_policy("Digits-ALMA-Wait-Surrogate-v1", steps=64, recorded=str(file), width=4)
 
 

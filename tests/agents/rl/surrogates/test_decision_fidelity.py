@@ -64,6 +64,13 @@ def test_seeds_that_disagree_say_nothing_of_the_ranks():
     assert found.real_ranks == 0
 
 
+def test_runs_that_agree_over_their_seeds_have_no_spread_to_compare():
+    same = [HeldOut(str(cer), np.arange(3), np.full(3, cer), np.array([[cer, cer + 1]] * 3)) for cer in (1.0, 2.0)]
+    found = fidelity(same)
+    assert math.isnan(found.spread)
+    assert math.isnan(found.luck)
+
+
 def test_exploring_runs_are_ranked_run_by_run():
     exploring = [
         HeldOut(f"exploring {run}", np.array([run]), np.array([float(run)]), np.array([[5.0, 15.0 - run]]))

@@ -132,7 +132,7 @@ def test_a_model_that_cannot_replay_is_refused(model):
             lambda models: train_schedule(models, steps=1),
             lambda models: NextTrainingVectorEnv(1, models),
         ):
-            with pytest.raises(ValueError, match="model 1: .*a schedule decides about replay and restarts"):
+            with pytest.raises(ValueError, match="model 1: .*must contain replay and restarts"):
                 use([model, poor])
 
 
