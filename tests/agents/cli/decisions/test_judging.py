@@ -69,7 +69,7 @@ def test_a_picture_that_cannot_be_written_loses_no_number(words, capsys, monkeyp
     assert main([*words, "--picture", "/proc/costs.png"]) == 2
     told = capsys.readouterr()
     assert "/proc/costs.png" in told.err
-    assert "doubling" in told.out
+    assert told.out.count("±") > 5
 
 
 def test_a_learned_policy_that_sees_prices_is_judged_as_a_learned_schedule_is():
