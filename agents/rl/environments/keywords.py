@@ -10,6 +10,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
+_PRICES = {"pass_price": "v1", "memory_price": "v1", "flops_price": "v0", "parameter_price": "v0"}  # and their ids
 _FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymnasium gives them
 
 
@@ -42,7 +43,7 @@ def unknown_keyword(name: str, own: Iterable[str], others: Iterable[str] = (), r
         reason: why it passes on no such keyword.
     """
     own = list(own)
+    hint = f"; make the id that ends in {_PRICES[name]}" if name in _PRICES else did_you_mean(name, [*own, *others])
     return ArgumentTypeError(
-        f"unexpected keyword argument {name!r}: {reason}the environment has {', '.join(own)}"
-        f"{did_you_mean(name, [*own, *others])}"
+        f"unexpected keyword argument {name!r}: {reason}the environment has {', '.join(own)}{hint}"
     )
