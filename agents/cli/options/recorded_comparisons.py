@@ -7,12 +7,17 @@ _RIVALS = ("learned-schedule", "learned-seeds", "learned-tuned", "learned-cifar"
 _THIRD = ("learned-third", "learned-third-seeds", "learned-third-free", "learned-third-cifar")
 _GROWING = ("learned-growth", "learned-gmoe-rivals")  # the rivals on learners that grow
 _WIDTHS = ("learned-widths", "learned-third-widths")
+_EIGHTH = ("learned-eighth", "learned-eighth-widths")
 _COMPARISONS = {
-    "schedules": ("learners that do not grow, and the learned schedule of the package", (*_RIVALS, "learned-eighth")),
+    "schedules": ("learners that do not grow, and the learned schedule of the package", (*_RIVALS, "learned-ninth")),
     "growth": ("learners that grow, and the learned schedule of the package", (*_GROWING, "learned-sixth")),
+    "ninth": (
+        "schedules, three more widths of the digits, and the network before",
+        (*_RIVALS, "learned-widths", *_EIGHTH, "learned-ninth", "learned-ninth-widths"),
+    ),
     "eighth": (
-        "schedules, three more widths of the digits, and the third network",
-        (*_RIVALS, *_THIRD, *_WIDTHS, "learned-eighth", "learned-eighth-widths"),
+        "the network before, three more widths of the digits, and the third network",
+        (*_RIVALS, *_THIRD, *_WIDTHS, *_EIGHTH),
     ),
     "sixth": (
         "growth, and the network before",
