@@ -6,7 +6,7 @@ import argparse
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,10 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
         # The cheapest of many are also the luckiest: what is shown comes from other episodes.
         again = functools.cache(partial(simulate, models, episodes=options.episodes, seed=1))
-        rows += [_row(again(name), price, width) for price in prices for name in _shown(outcomes, price)]
+        for price in prices:
+            best, beside = ([again(name) for name in group] for group in _shown(outcomes, price))
+            best.sort(key=partial(_mean_cost, prices=price))
+            rows += [_row(one, price, width) for one in (*best, *beside)]
     if options.json:
         json_output.write(rows)
         return 0
@@ -64,7 +67,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     print_uncut(console, table)
     legend = (
         f"{PRICE} CER: of ticks 1 to the last, on the {options.reward_on} set. ±: 95 % interval over simulated "
-        f"episodes (Student's t): {options.episodes} others than those that ordered the schedules"
+        f"episodes (Student's t): {options.episodes} others than those that chose the schedules"
     )
     console.print(legend, highlight=False)
     return 0
@@ -83,13 +86,18 @@ class Row:
     passes: float
 
 
-def _shown(outcomes: list[Outcome], prices: RunPrices) -> Iterable[str]:
-    """Return the best schedules at the prices, the best fixed wait without replay and stop, and those of `BESIDE`."""
-    ordered = sorted(outcomes, key=lambda one: float(one.costs(*prices).mean()))
-    best = {(float(one.cer.mean()), float(one.passes.mean())): one for one in reversed(ordered)}  # equal ones once
+def _mean_cost(found: Outcome, prices: RunPrices) -> float:
+    return float(found.costs(*prices).mean())
+
+
+def _shown(outcomes: list[Outcome], prices: RunPrices) -> tuple[list[str], list[str]]:
+    """Return the best schedules; and of the others the best fixed wait without replay and stop, and `BESIDE`."""
+    ordered = sorted(outcomes, key=partial(_mean_cost, prices=prices))
+    different = {(float(one.cer.mean()), float(one.passes.mean())): one for one in reversed(ordered)}  # equal ones once
+    best = [one.schedule for one in list(different.values())[: -_BEST - 1 : -1]]
     waits = [one for one in ordered if plain_wait(one.schedule)]
-    shown = [*list(best.values())[: -_BEST - 1 : -1], waits[0], *outcomes[: len(BESIDE)]]
-    return dict.fromkeys(one.schedule for one in shown)
+    beside = dict.fromkeys(one.schedule for one in (waits[0], *outcomes[: len(BESIDE)]))
+    return best, [name for name in beside if name not in best]
 
 
 def _row(found: Outcome, prices: RunPrices, width: int | None) -> Row:

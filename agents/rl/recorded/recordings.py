@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
@@ -21,6 +22,7 @@ from agents.runs import run_folder
 from alma_env.files import replacing
 
 _RECORDED = ("error", "parameters", "trainings")  # of a `Recording`; the other fields identify it
+_EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
 NO_TEXT = (
     "a surrogate models error rates, and text has perplexities; record runs on another stream, such as Digits-ALMA-v0"
 )
@@ -152,9 +154,7 @@ def load(file: Path) -> list[Recording]:
     try:
         with open(file, "rb") as raw, np.load(raw, allow_pickle=False) as saved:
             heads: list[dict[str, Any]] = json.loads(str(saved["heads"]))
-            if (columns := saved["trainings"].shape[1]) != len(COLUMNS):
-                raise ValueError(f"{columns} columns; a file has {len(COLUMNS)}")
-            tables = np.split(saved["trainings"], np.cumsum(saved["lengths"])[:-1])
+            tables = np.split(_with_all_columns(saved["trainings"]), np.cumsum(saved["lengths"])[:-1])
         return [_checked(Recording(**head, trainings=table)) for head, table in zip(heads, tables, strict=True)]
     except DAMAGED as error:
         raise ValueError(
@@ -187,6 +187,15 @@ def _require_finite(one: Recording) -> None:
                 f"{name}={values[first]} at tick {one.column('tick')[first]:g} of a run of {one.learner!r} with "
                 f"{one.schedule!r}, seed {one.seed}: must be finite, as a fit takes all trainings; leave the run out"
             )
+
+
+def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:
+    if trainings.shape[1] == len(COLUMNS):
+        return trainings
+    if trainings.shape[1] != _EARLIER:
+        raise ValueError(f"{trainings.shape[1]} columns; a file has {len(COLUMNS)}, or {_EARLIER} of earlier versions")
+    none = np.full((len(trainings), 1), np.nan), np.zeros((len(trainings), 1))
+    return np.concatenate([trainings, *none], 1)
 
 
 def groups(recordings: Iterable[Recording]) -> dict[tuple[str, str, int | None, str], list[Recording]]:

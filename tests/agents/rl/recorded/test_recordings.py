@@ -155,6 +155,13 @@ def test_a_run_with_windows_or_restarts_is_read_and_not_fitted_by_the_first_surr
     np.testing.assert_array_equal(again.trainings, recording.trainings)
 
 
+def test_a_file_of_an_earlier_version_has_no_windows_and_restarts(run_folder, tmp_path):
+    made = recordings.read_run(run_folder / "c")
+    recordings.save([dataclasses.replace(made, trainings=made.trainings[:, :11])], tmp_path / "old.npz")
+    (read,) = recordings.load(tmp_path / "old.npz")
+    np.testing.assert_array_equal(read.trainings, made.trainings)
+
+
 def damaged_files(folder):
     """Write files that a reader of .npz files may meet."""
     whole = folder / "whole.npz"
