@@ -10,7 +10,8 @@ from gymnasium.envs.registration import load_env_creator
 
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
-_PRICES = {"pass_price": "v1", "memory_price": "v1", "flops_price": "v0", "parameter_price": "v0"}  # and their ids
+# The end of the ids that have each price.
+_PRICES = {"pass_price": "v1", "memory_price": "v1", "flops_price": "v0", "parameter_price": "v0"}
 _FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymnasium gives them
 
 

@@ -106,7 +106,7 @@ def train_schedule(
             "MlpPolicy",
             env,
             n_steps=_STEPS_AT_ONCE,
-            batch_size=env.num_envs,
+            batch_size=env.num_envs,  # the trainings between two updates are 32 batches
             n_epochs=4,
             gamma=1.0,  # a price is paid now, and its return comes until the end of the stream
             gae_lambda=0.99,

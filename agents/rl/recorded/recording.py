@@ -83,7 +83,7 @@ class Recording:
 
     @property
     def repeats(self) -> NDArray[np.bool_]:
-        """Whether each training repeated earlier data, bool (trainings,); a replay of the first training has none."""
+        """Whether each training repeated earlier data, bool (trainings,); at the first one, replay finds none."""
         return self.sizes > self.column("pending")
 
     @property
