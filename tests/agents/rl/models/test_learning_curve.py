@@ -177,7 +177,7 @@ def test_the_recorded_widths_of_the_package_are_those_that_are_named_or_all():
     assert [runs[0].width for runs in by_default] == [4, 8, 16, 32, 64]
     named = recorded_groups("Digits-ALMA-v0", "sm", [64, 4], None, decisions=True)
     assert [runs[0].width for runs in named] == [4, 64]
-    assert [len(runs) for runs in named] == [560, 560]
+    assert [len(runs) for runs in named] == [960, 560]
     with pytest.raises(ValueError, match=r"width=5: no runs in the package \(its widths are \[4, 8, 16, 32, 64\]\)"):
         recorded_groups("Digits-ALMA-v0", "sm", 5, None, decisions=True)
     with pytest.raises(ValueError, match=r"width=8: no runs in the package \(its widths are \[4, 32\]\)"):
