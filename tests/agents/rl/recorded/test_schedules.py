@@ -49,7 +49,7 @@ def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
     for stream, usual, others, prices in (
         ("Digits-ALMA-v0", 20, {4: 40, 16: 40}, (0, 10)),
         ("MNIST-ALMA-v0", 20, {8: 8, 16: 8, 32: 8, 64: 8}, (0, 10)),
-        ("FashionMNIST-ALMA-v0", 10, {8: 8, 16: 8, 32: 8, 64: 8}, (0, 10)),
+        ("FashionMNIST-ALMA-v0", 20, {8: 8, 16: 8, 32: 8, 64: 8}, (0, 10)),
         ("CIFAR10-ALMA-v0", 8, {}, (10,)),  # level with the best fixed wait where FLOPs are free
     ):
         recorded = recordings.load(selection.shipped_file(stream, decisions=True))
