@@ -6,8 +6,9 @@ import argparse
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from rich.console import Console
@@ -16,7 +17,7 @@ import alma_env
 from agents.analysis.labels import differing_paths
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli.options.shared_options import prepare_file, price_word, require_settings
+from agents.cli.options.shared_options import prepare_file, price_word, require_settings, stopped_file
 from agents.cli.runs.run_sweep import OPTIONS, run_in_turn
 from agents.policies.learned.priced_features import PRICES
 from agents.policies.validation import key_values
@@ -31,12 +32,16 @@ from agents.sweeps import grid
 from agents.sweeps.progress import say
 from alma_env.registration import ARRAYS_ID
 
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
 _TRAINING_OPTIONS = {
     "env_id": "{} right after `alma policy train`",
     **{name: f"--{name} {{}}" for name in ("algorithm", "steps", "seed", "tensorboard")},
 }
 _OF_PYTHON = {
     "settings": "keywords of the algorithm can be given in Python only; call `agents.rl.train_policy`",
+    "keep": "the command keeps what was learned before Ctrl-C; leave it out",
     "progress": "a terminal shows the progress; leave it out",
 }
 
@@ -57,6 +62,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
         seed=options.seed,
         progress=console.is_terminal,
         tensorboard=options.tensorboard,
+        keep=partial(_keep_stopped, console, options.out),
         **keywords,
     )
     save_policy(model, options.out)
@@ -66,6 +72,11 @@ def train(options: argparse.Namespace, console: Console) -> int:
         return 0
     say(console, _words(evaluation, options.runs))
     return run_in_turn(specs, options.runs, console)
+
+
+def _keep_stopped(console: Console, out: Path, model: BaseAlgorithm) -> None:
+    file = save_policy(model, stopped_file(out))
+    say(console, f"{file}: the policy so far, stopped after {model.num_timesteps:,} decisions")
 
 
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from agents.analysis.labels import natural_key
 from agents.cli.decisions.tuning import named_runs
-from agents.cli.options.shared_options import prepare_file, price_word
+from agents.cli.options.shared_options import prepare_file, price_word, stopped_file
 from agents.policies.learned.schedule import ScheduleNetwork
 from agents.rl.learning.real_runs import RealRuns
 from agents.rl.learning.real_training_env import RealStream
@@ -113,6 +113,11 @@ def _listed(widths: set[int | None]) -> str:
 
 
 def _keep(console: Console, out: Path, network: ScheduleNetwork) -> None:
+    if "stopped_after" in network.about:
+        file = stopped_file(out)
+        network.save(file)
+        say(console, f"{file}: the network so far, stopped after {network.about['stopped_after']:,} trainings")
+        return
     network.save(out)
     if "real_runs" not in network.about:
         say(console, f"{out}: learned on the surrogates; the real runs follow, and each update replaces this file")

@@ -98,7 +98,12 @@ def add_policy(commands: Any) -> None:
     add("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
     add("--seed", type=int, default=0, help="default 0")
     add_set(train, "keywords of the environment, e.g. width=4,64 flops_price=0.1 reward_on=validation")
-    add("--out", type=Path, required=True, help="file to write, .zip; read by alma run --policy")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        help="file to write, .zip; after Ctrl-C, the policy so far is in NAME-stopped.zip",
+    )
     add("--tensorboard", type=Path, help="folder for TensorBoard's event files")
     afterwards = "run the policy afterwards on the real streams of seeds"
     add("--evaluate", type=int, nargs="+", metavar="SEED", help=afterwards)
@@ -129,7 +134,12 @@ def add_policy(commands: Any) -> None:
     of_trainings.add_argument("--workers", type=int, help=text)
     on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"
     add("--reward-on", default="validation", choices=["validation", "test"], help=on)
-    add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        help="file to write, .npz; after Ctrl-C, the policy so far is in NAME-stopped.npz",
+    )
 
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
     compare = add_command(kinds, "compare", "runs.comparing:compare", summary)

@@ -106,6 +106,11 @@ def price_word(price: float) -> str:
     return short if float(short) == price else repr(float(price))
 
 
+def stopped_file(out: Path) -> Path:
+    """Return the file for what was learned before a failure or Ctrl-C, beside ``--out``: that may hold a better one."""
+    return out.with_stem(f"{out.stem}-stopped")
+
+
 def prepare_file(path: Path, suffix: str, rule: str) -> None:
     """Make the folder of the file ``--out``, before the work whose result it is to hold.
 

@@ -1,16 +1,27 @@
-"""The surrogate as a vectorised environment of Stable-Baselines3, without a Python loop over episodes."""
+"""Surrogates as vectorised environments of Stable-Baselines3, without a Python loop over episodes, and the learning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from agents.rl.surrogates.episodes import EpisodesVectorEnv
+
+
+def learn(model: BaseAlgorithm, steps: int, *, progress: bool, keep: Callable[[], object]) -> None:
+    """Let a model learn. If a failure or Ctrl-C ends the learning after an update, call ``keep`` and raise it again."""
+    try:
+        model.learn(steps, progress_bar=progress)
+    except BaseException:
+        if model._n_updates:
+            keep()
+        raise
 
 
 class SurrogateVecEnv(VecEnv):

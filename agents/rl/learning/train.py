@@ -48,6 +48,7 @@ def train_policy(
     progress: bool = False,
     tensorboard: Path | None = None,
     settings: dict[str, Any] | None = None,
+    keep: Callable[[BaseAlgorithm], object] | None = None,
     **keywords: Any,
 ) -> BaseAlgorithm:
     """Train a policy.
@@ -64,6 +65,7 @@ def train_policy(
         progress: whether to show a progress bar.
         tensorboard: folder for TensorBoard's event files.
         settings: keywords of the algorithm; they replace the defaults of this function.
+        keep: called with the model so far if a failure or Ctrl-C ends the learning after an update.
         keywords: keywords of the environment.
 
     Raises:
@@ -85,7 +87,7 @@ def train_policy(
         import torch
         from stable_baselines3.common.vec_env import VecNormalize
 
-        from agents.rl.learning.sb3 import SurrogateVecEnv
+        from agents.rl.learning.sb3 import SurrogateVecEnv, learn
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     learner = getattr(stable_baselines3, algorithm.upper())
@@ -113,7 +115,7 @@ def train_policy(
     if isinstance(env.unwrapped, SurrogateVecEnv):  # on a real stream, the learner that trains uses the threads
         torch.set_num_threads(1)  # the policy is so small that threads wait for each other: minutes on a busy machine
     try:
-        model.learn(steps, progress_bar=progress)
+        learn(model, steps, progress=progress, keep=lambda: keep and keep(model))
     finally:
         torch.set_num_threads(threads)
     return model

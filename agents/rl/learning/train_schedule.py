@@ -63,8 +63,9 @@ def train_schedule(
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
         real: real runs from which the network learns afterwards; None: none.
-        keep: called with the network so far, which a failure would lose: before the first real run with that of the
-            surrogates, and after each update on real runs, with ``real_runs`` in its ``about``.
+        keep: called with the network so far, which a failure would lose: if a failure or Ctrl-C ends the learning on
+            surrogates after an update, with ``stopped_after``, a number of trainings, in its ``about``; before the
+            first real run with that of the surrogates; and after each update on real runs, with ``real_runs``.
 
     Returns:
         The network, with the states of simulated episodes that it decides. The states of the real runs are known, too,
@@ -92,7 +93,7 @@ def train_schedule(
         from stable_baselines3.common.utils import LinearSchedule
 
         from agents.rl.learning.fine_tuning import fine_tuned, network_of
-        from agents.rl.learning.sb3 import JoinedVecEnv, SurrogateVecEnv
+        from agents.rl.learning.sb3 import JoinedVecEnv, SurrogateVecEnv, learn
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
@@ -116,23 +117,35 @@ def train_schedule(
             seed=seed,
             device="cpu",
         )
-        model.learn(steps, progress_bar=progress)
-        learned = network_of(model)
-        seen = [_seen(learned, one, simulated) for one in models]
-        about = {**(about or {}), **simulated, "steps": steps, "seed": seed}
-        network = replace(learned, known=KnownStates.of(seen), about=about)
+        facts: dict[str, Any] = {**(about or {}), **simulated, "steps": steps, "seed": seed}
+
+        def keep_stopped() -> None:
+            if keep is not None:
+                stopped = {**facts, "stopped_after": model.num_timesteps}
+                keep(_knowing(network_of(model), models, simulated, stopped)[0])
+
+        learn(model, steps, progress=progress, keep=keep_stopped)
+        network, seen = _knowing(network_of(model), models, simulated, facts)
         if real is not None and real.count:
             if keep is not None:
                 keep(network)
-            about = {**about, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
+            facts = {**facts, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
             for tuned, met, runs in fine_tuned(model, real, menu=menu, prices=prices, seed=seed):
                 known = KnownStates.of([*seen, met])
-                network = replace(network_of(tuned), known=known, about={**about, "real_runs": runs})
+                network = replace(network_of(tuned), known=known, about={**facts, "real_runs": runs})
                 if keep is not None:
                     keep(network)
     finally:
         torch.set_num_threads(threads)
     return network
+
+
+def _knowing(
+    learned: ScheduleNetwork, models: Sequence[TrainingModel], simulated: dict[str, Any], about: dict[str, Any]
+) -> tuple[ScheduleNetwork, list[NDArray[np.float32]]]:
+    """Return a network that knows the states of its episodes, and these states, float32 (n, 18) for each model."""
+    seen = [_seen(learned, model, simulated) for model in models]
+    return replace(learned, known=KnownStates.of(seen), about=about), seen
 
 
 def _seen(network: ScheduleNetwork, model: TrainingModel, simulated: dict[str, Any]) -> NDArray[np.float32]:

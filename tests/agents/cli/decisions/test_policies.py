@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from agents.cli import main
@@ -45,6 +47,59 @@ def test_a_policy_runs_at_the_exact_price_of_its_problem(capsys, tmp_path):
     assert status == 0
     assert f"--policy {file}:pass_price=0 {file}:pass_price=1.23456789" in shown
     assert {played.config["agent"]["policy"]["pass_price"] for played in load.find(out)[0]} == {0, 1.23456789}
+
+
+@pytest.fixture
+def stop_at_update(monkeypatch):
+    """A function that lets Ctrl-C arrive at an update of PPO."""
+    from stable_baselines3 import PPO
+
+    def stop(number):
+        updates = itertools.count(1)
+
+        def update(model):
+            if next(updates) == number:
+                raise KeyboardInterrupt
+            learn(model)
+
+        monkeypatch.setattr(PPO, "train", update)
+
+    learn = PPO.train
+    return stop
+
+
+LEARNING = {
+    "train": (
+        ["Digits-ALMA-Wait-Surrogate-v1", "--set", "episodes_at_once=8", "width=4"],
+        "x.zip",
+        "stopped after 480 decisions",
+    ),
+    "train-schedule": (["Digits-ALMA-v0", "--width", "4"], "x.npz", "stopped after 49,152 trainings"),
+}
+
+
+@pytest.mark.parametrize("command", LEARNING)
+def test_ctrl_c_keeps_what_was_learned_beside_an_earlier_file(capsys, tmp_path, stop_at_update, command):
+    given, name, after = LEARNING[command]
+    file, stopped = tmp_path / name, tmp_path / name.replace("x", "x-stopped")
+    file.write_bytes(b"an earlier network")
+    stop_at_update(3)
+    status, shown, err = run(capsys, "policy", command, *given, "--out", file)
+    assert status == 130
+    assert f"{stopped}: the " in shown
+    assert after in shown
+    assert "stopped; the same command begins again" in err
+    assert file.read_bytes() == b"an earlier network"
+    words = ["--width", "4", "--set", "epochs=1", "--policy", f"{stopped}:pass_price=0"]
+    assert run(capsys, "run", "Digits-ALMA-v0", *words, "--out", tmp_path / "runs")[0] == 0
+
+
+@pytest.mark.parametrize("command", LEARNING)
+def test_ctrl_c_before_the_first_update_keeps_nothing(capsys, tmp_path, stop_at_update, command):
+    given, name, _ = LEARNING[command]
+    stop_at_update(1)
+    assert run(capsys, "policy", command, *given, "--out", tmp_path / name)[0] == 130
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("evaluation", [[], ["--evaluate", "0"]])
