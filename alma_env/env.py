@@ -16,9 +16,9 @@ from gymnasium import spaces
 from torch import nn
 
 from alma_env.answers import Answers, as_it_answers
-from alma_env.data.permutation import require_seed
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
+from alma_env.integers import require_seed
 from alma_env.ledger import Ledger
 from alma_env.metering.content.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.meter import Meter, uncharged

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from alma_env.data.datasets import DataSet
-from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Stream, as_written
 from alma_env.errors import ArgumentTypeError
+from alma_env.integers import require_integer
 from alma_env.text.corpus import TextCorpus
 
 PARTITIONS = ("alma", "continuum")

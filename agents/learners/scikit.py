@@ -26,8 +26,8 @@ from agents.networks.forest import Forest, forest_of
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.networks.nearest_neighbours import NearestNeighbours
 from agents.training.stage import CannotGrowError, Examples, StageReport
-from alma_env.data.permutation import require_integer
 from alma_env.errors import MissingPackageError, how_to_install
+from alma_env.integers import require_integer
 from alma_env.metering import meter
 
 if TYPE_CHECKING:

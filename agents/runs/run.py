@@ -29,8 +29,8 @@ from agents.runs.episode import Player, play
 from agents.runs.run_folder import RunFolder, finished_rows, locked, require_recorded
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
-from alma_env.data.permutation import require_seed
 from alma_env.env import Observation
+from alma_env.integers import require_seed
 from alma_env.registration import NAMESPACE
 
 OnTick = Callable[[Row], None]

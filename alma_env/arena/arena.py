@@ -26,9 +26,9 @@ from gymnasium.utils import seeding
 from alma_env.arena import auction
 from alma_env.arena.actions import by_agent, named, read_actions, read_bids, spaces_of
 from alma_env.arena.participants import Budget, agent_names, budgets_by_agent
-from alma_env.data.permutation import require_seed
 from alma_env.env import AlmaEnv, Step
 from alma_env.errors import MissingPackageError, how_to_install
+from alma_env.integers import require_seed
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, uncharged
 from alma_env.protocol import read_options, require_arrived

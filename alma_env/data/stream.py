@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alma_env.data.datasets import CopiedByReference, DataSet
-from alma_env.data.permutation import Indices, permutation, require_integer, require_seed
+from alma_env.data.permutation import Indices, permutation
 from alma_env.errors import ArgumentTypeError
+from alma_env.integers import require_integer, require_seed
 
 Part = dict[str, NDArray[Any]]
 

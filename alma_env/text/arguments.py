@@ -12,9 +12,9 @@ from typing import Any
 import platformdirs
 import xxhash
 
-from alma_env.data.permutation import require_integer, require_seed
 from alma_env.errors import ArgumentTypeError, DataUnavailableError
 from alma_env.files import file_digest
+from alma_env.integers import require_integer, require_seed
 from alma_env.text import tokenizer as tokens
 from alma_env.text.documents import Paths, content_digest, files_of
 

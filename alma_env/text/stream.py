@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from alma_env.build_cache import built
 from alma_env.data.datasets import CopiedByReference
-from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Part
 from alma_env.errors import DataUnavailableError
+from alma_env.integers import require_integer
 from alma_env.text import packing
 from alma_env.text.arguments import cache_folder, check_arguments
 from alma_env.text.documents import Paths

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from alma_env.data.permutation import require_integer
+from alma_env.integers import require_integer
 from alma_env.protocol import read_options
 
 

@@ -22,8 +22,8 @@ from agents.rl.models.training_model import require_all_decisions
 from agents.rl.registration import require_trainable
 from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.surrogates.episodes import EpisodesVectorEnv
-from alma_env.data.permutation import require_integer
 from alma_env.errors import did_you_mean, how_to_install
+from alma_env.integers import require_integer
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

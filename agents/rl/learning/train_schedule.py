@@ -25,8 +25,8 @@ from agents.rl.learning.real_runs import FIRST_SEED, RealRuns
 from agents.rl.learning.train import require_seed
 from agents.rl.models.training_model import TrainingModel, require_all_decisions
 from agents.rl.surrogates.next_training_env import NextTrainingVectorEnv
-from alma_env.data.permutation import require_integer
 from alma_env.errors import how_to_install
+from alma_env.integers import require_integer
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
