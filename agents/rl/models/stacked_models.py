@@ -43,7 +43,7 @@ class StackedModels(StackedCosts):
         self.free_growth = stacked("free_growth")
         self.untrained_growth = stacked("untrained_growth")
         self._low, self._high = stacked("low"), stacked("high")
-        self._weights = {True: stacked("cold"), False: stacked("warm")}
+        self._cold, self._warm = stacked("cold"), stacked("warm")
         self._edges = {True: stacked("cold_edges"), False: stacked("warm_edges")}
         self._residuals = {True: stacked("cold_residuals"), False: stacked("warm_residuals")}
         self._power = stacked("warm_power")
@@ -65,10 +65,16 @@ class StackedModels(StackedCosts):
             rows = np.flatnonzero(cold == is_cold)
             if len(rows):
                 some, of = trainings.of(rows), model[rows]
-                terms, place = (some.cold(), np.log(some.size)) if is_cold else (some.warm(), some.last)
+                place = np.log(some.size) if is_cold else some.last
                 pool[rows] = (self._edges[is_cold][of] <= place[:, None]).sum(1)
-                after[rows] = self._linear(terms, self._weights[is_cold], of)
+                after[rows] = self._linear(some.cold(), self._cold, of) if is_cold else self._after_warm(some, of)
         return after, pool
+
+    def _after_warm(self, trainings: Trainings, model: Rows) -> Array:
+        """Return the logit of the error after warm trainings without residual and quality, float64 (n,)."""
+        terms, grown = trainings.warm(), trainings.grown > 0
+        after = self._linear(terms, self._warm[:, 0], model)
+        return np.where(grown, self._linear(terms, self._warm[:, 1], model), after) if grown.any() else after
 
     def outcome(
         self,

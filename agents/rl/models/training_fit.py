@@ -95,9 +95,8 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     )
     seeds = np.repeat([recording.seed for recording in recordings], [len(run.cold) for run in runs])
     repeats = Repeats.of(decisions[warm], seeds[warm])
-    weights, effects, shares, quality = _mixed(
-        inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools, repeats
-    )
+    terms, parts = _by_growth(inputs.of(warm))
+    weights, effects, shares, quality = _mixed(terms, after[warm], np.sqrt(held[warm]), segments[warm], pools, repeats)
     cold_terms = inputs.of(cold).cold()
     cold_weights = ridge(cold_terms, after[cold], np.ones(cold.sum()))
     validation = validation_terms(after, inputs.size)
@@ -105,7 +104,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
     columns = zip(outputs[:, 1:].T, noise.T, strict=True)
     validation_weights = np.stack([ridge(validation, column, unit**-2) for column, unit in columns], -1)
     residuals = np.empty_like(outputs)
-    residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
+    residuals[warm, 0] = after[warm] - terms @ weights - effects
     # The quality of a segment follows its trainings, most of all where they are few and large: _widening corrects the
     # mean of what is missing in the residuals, and not how it depends on the size.
     power = _power(residuals[warm, 0] / np.sqrt(1 - shares), inputs.size[warm], pools, np.sqrt(held[warm]))
@@ -123,7 +122,7 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         ticks=first.ticks,
         guess_loss=math.log(first.classes),
         first_errors=np.resize(generator.permutation(first_errors), FIRST_ERRORS),
-        warm=weights,
+        warm=np.resize(weights, (2, len(weights) // parts)),  # of a learner that never grew, the same twice
         cold=cold_weights,
         validation=validation_weights,
         low=float(after.min() - 0.1),
@@ -143,6 +142,15 @@ def fit_examples(runs: Sequence[RunExamples]) -> TrainingModel:
         free_growth=(method := METHODS.get(first.learner)) is not None and method.free_growth,
         untrained_growth=_untrained_growth(first),
     )
+
+
+def _by_growth(trainings: Trainings) -> tuple[Array, int]:
+    """Return the terms of warm trainings before the first growth step, beside those of the others, and 2.
+
+    If no learner has grown, return the terms of all trainings, and 1.
+    """
+    terms, grown = trainings.warm(), trainings.grown[:, None] > 0
+    return (np.concatenate([terms * ~grown, terms * grown], 1), 2) if grown.any() else (terms, 1)
 
 
 def _untrained_growth(recording: Recording) -> bool:

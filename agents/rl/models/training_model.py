@@ -1,13 +1,14 @@
 """The second surrogate's model of one training: its effect on error, validation, FLOPs and parameters.
 
 The state of a learner is the logit of its error. Two regressions predict the logit after a training: one for trainings
-that start from a random initialisation (*cold*: the first training, and restarts), one for the others (*warm*). A cold
-training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after each
-later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
-from about the same error, because residuals are larger where errors are. The residual becomes smaller with the data, as
-a power of the number of mega-batches (`residual_unit`). A third regression predicts the validation loss and the
-validation error from the logit after the training. Their residuals are those of a mean over the validation examples,
-and become smaller with the data (`validation_noise`).
+that start from a random initialisation (*cold*: the first training, and restarts), one for the others (*warm*). The
+latter has other weights from the first growth step on, because trainings of one network say little of those of several.
+A cold training draws a residual, which depends on its size, and a *quality*: a number that is added to the logit after
+each later warm training, until the next restart. A warm training also draws the residual of a recorded training that
+started from about the same error, because residuals are larger where errors are. The residual becomes smaller with the
+data, as a power of the number of mega-batches (`residual_unit`). A third regression predicts the validation loss and
+the validation error from the logit after the training. Their residuals are those of a mean over the validation
+examples, and become smaller with the data (`validation_noise`).
 
 Quality and residuals of the logit are as wide as the luck of a seed that was not recorded: wider than the residuals of
 the fit, which knows few seeds (`agents.rl.models.training_fit`).
@@ -118,7 +119,8 @@ class TrainingModel:
         ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
         first_errors: float64 (FIRST_ERRORS,): errors of the untrained predictors of recorded seeds.
-        warm, cold: weights of the two regressions, float64 (terms,).
+        warm: weights of the regression of warm trainings, float64 (2, terms): without and with growth steps so far.
+        cold: weights of that of cold trainings, float64 (terms,).
         validation: weights, float64 (terms, 2).
         low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
         warm_edges: float64 (POOLS - 1,): logits of the error before a training that separate the pools.

@@ -35,7 +35,7 @@ def model():
 def growing(model):
     """A learner that grows up to twice."""
     warm = model.warm.copy()
-    warm[-8:-6] = -0.5  # a growth step lowers the error, the more the larger the training
+    warm[1, -8:-6] = -0.5  # a growth step lowers the error, the more the larger the training
     return dataclasses.replace(
         model, grows=True, warm=warm, parameters=np.array([100.0, 220.0, 330.0]), flops=np.repeat(model.flops, 3, 0)
     )

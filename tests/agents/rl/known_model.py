@@ -26,7 +26,7 @@ def model_with_quality() -> TrainingModel:
     residuals = np.zeros((8, POOL_SIZE, 3))
     residuals[..., 0] = 0.1 * draw.standard_normal((8, POOL_SIZE))
     warm = np.zeros_like(fitted.warm)
-    warm[[0, 1, 3, 5]] = -0.4, -0.3, 0.5, -0.2
+    warm[:, [0, 1, 3, 5]] = -0.4, -0.3, 0.5, -0.2
     cold = np.zeros_like(fitted.cold)
     cold[:2] = 1.0, -0.6
     return dataclasses.replace(

@@ -23,7 +23,7 @@ from agents.rl.surrogates.decision_surrogate import DecisionSurrogateVectorEnv
 
 from ..known_model import TICKS, record
 from ..synthetic import TICKS as RECORDED_TICKS
-from ..synthetic import recorded, waits
+from ..synthetic import recorded, waits, with_replay_and_growth
 
 
 def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
@@ -61,6 +61,26 @@ def test_residuals_fall_with_the_size_of_the_training(truth, power):
     assert fitted.warm_power == pytest.approx(max(power, 0), abs=0.1)
     if power > 0:
         assert fitted.warm_residuals[..., 0].std() == pytest.approx(0.1, rel=0.15)
+
+
+def test_errors_after_growth_say_nothing_of_trainings_before_it():
+    """In the changed runs, the errors after growth rise with the number of trainings."""
+    runs = with_replay_and_growth()
+    changed = [dataclasses.replace(run, trainings=run.trainings.copy()) for run in runs]
+    for run in changed:
+        grown, error = np.cumsum(run.column("grow")) > 0, COLUMNS.index("error")
+        rise = np.where(grown, np.log1p(np.arange(len(grown))), 0)
+        run.trainings[:, error] = logistic(logit(run.trainings[:, error]) + rise)
+    as_they_are, risen = (StackedModels([fit_trainings(of)]) for of in (runs, changed))
+    inputs = [examples_of(run).inputs for run in runs]
+    trainings = Trainings(
+        *(np.concatenate(values) for values in zip(*(vars(one).values() for one in inputs), strict=True))
+    )
+    model, cold = np.zeros(len(trainings.size), int), trainings.trained == 0
+    difference = risen.expected(model, trainings, cold)[0] - as_they_are.expected(model, trainings, cold)[0]
+    before = trainings.grown == 0
+    assert abs(difference[before & ~cold]).max() < 0.1  # both say something of the quality of the network
+    assert abs(difference[~before & ~cold]).mean() > 0.3
 
 
 def test_what_the_regression_misses_of_a_schedule_is_no_quality(truth):
