@@ -189,6 +189,15 @@ def test_the_page_has_the_numbers_of_the_network_that_was_learned_on_cifar_10(ca
     assert lost == {("Fashio", 10), ("Fashio", 40)}
 
 
+def beside_the_network_before(capsys, recorded, network, before):
+    """Return the comparisons of a network, those with the network before, and the page that has the latter."""
+    assert main(["policy", "judge", "--recorded", recorded, "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["network"] == network]
+    beside = [row for row in rows if row["rival"] == f"network {before}"]
+    assert len(rows) == 5 * len(beside) == 200  # ten learners, four prices, five rivals
+    return rows, beside, require_on_the_page("preregistration.md", beside, costs=False)
+
+
 def more_widths(rows):
     """Return the comparisons on three more widths of the digits, with what the page says of both later networks."""
     widths = [row for row in rows if row["runs"].startswith(tuple(f"Digits, sm {width}," for width in (8, 16, 64)))]
@@ -199,11 +208,7 @@ def more_widths(rows):
 
 
 def test_the_page_has_the_numbers_of_the_network_that_was_learned_with_dead_networks(capsys):
-    assert main(["policy", "judge", "--recorded", "eighth", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["network"] == EIGHTH]
-    third = [row for row in rows if row["rival"] == f"network {THIRD}"]
-    assert len(rows) == 5 * len(third) == 200  # ten learners, four prices, five rivals
-    page = require_on_the_page("preregistration.md", third, costs=False)
+    rows, third, page = beside_the_network_before(capsys, "eighth", EIGHTH, THIRD)
     widths = more_widths(rows)
     beside = [row for row in third if row not in widths and not row["runs"].startswith("CIFAR10")]
     assert len(beside) == 24
@@ -215,11 +220,7 @@ def test_the_page_has_the_numbers_of_the_network_that_was_learned_with_dead_netw
 
 
 def test_the_page_has_the_numbers_of_the_network_that_was_learned_on_surrogates_that_forget(capsys):
-    assert main(["policy", "judge", "--recorded", "ninth", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["network"] == NINTH]
-    before = [row for row in rows if row["rival"] == f"network {EIGHTH}"]
-    assert len(rows) == 5 * len(before) == 200  # ten learners, four prices, five rivals
-    page = require_on_the_page("preregistration.md", before, costs=False)
+    rows, before, page = beside_the_network_before(capsys, "ninth", NINTH, EIGHTH)
     widths = more_widths(rows)
     assert round(max(above(row) for row in widths if row["rival"] == "best schedule"), 1) == 5.7
     beside = [row for row in before if row not in widths]
